@@ -1,0 +1,192 @@
+//! Reading blocks from a config: the llama-shaped decoder most families start from, and the small readers they share.
+
+use kinfolk_weights::{Config, ConfigError};
+
+use crate::{
+    Activation, Attention, Decoder, Embedding, Ffn, GatedMlp, Head, Layer, Mask, Mixer, Names, Norm, Result, Rope,
+    Wiring,
+};
+
+/// Sizes no model has; a config beyond them is damaged, and believing it would exhaust memory.
+const MAX_LAYERS: usize = 4096;
+const MAX_WIDTH: usize = 1 << 24;
+
+impl Decoder {
+    /// The decoder most families start from (Touvron et al. 2023, arXiv:2302.13971): RMS norm before each half, grouped
+    /// attention with rotary positions, a gated feed-forward. `default_theta` holds where the config gives no rope base.
+    ///
+    /// # Errors
+    /// A missing, mistyped or senseless number.
+    pub fn llama_shaped(config: &Config, default_theta: f32) -> Result<Decoder> {
+        let n_layers = size(config, "num_hidden_layers", MAX_LAYERS)?;
+        let hidden_size = size(config, "hidden_size", MAX_WIDTH)?;
+        let norm = Norm::rms(eps(config)?);
+        let activation = Activation::from_config(config)?;
+        let types = layer_types(config, n_layers)?;
+        let layers = (0..n_layers).map(|i| {
+            let layer_type = types.as_ref().map_or("full_attention", |t| t[i].as_str());
+            let attention = Attention::from_config(config, i, n_layers, layer_type, default_theta)?;
+            let intermediate_size = config.layer_usize("intermediate_size", i, n_layers)?;
+            Ok(Layer {
+                wiring: Wiring::Sequential {
+                    pre_mixer: Some(norm),
+                    post_mixer: None,
+                    pre_ffn: Some(norm),
+                    post_ffn: None,
+                },
+                mixer: Mixer::Attention(attention),
+                ffn: Ffn::Gated(GatedMlp {
+                    intermediate_size: within(config, "intermediate_size", intermediate_size, MAX_WIDTH)?,
+                    activation,
+                }),
+            })
+        });
+        Ok(Decoder {
+            layers: layers.collect::<Result<_>>()?,
+            embedding: Embedding {
+                vocab_size: size(config, "vocab_size", MAX_WIDTH)?,
+                hidden_size,
+                scale: None,
+            },
+            final_norm: norm,
+            head: Head::default(),
+            context_length: size(config, "max_position_embeddings", usize::MAX)?,
+            names: Names::default(),
+        })
+    }
+
+    /// The attention of every layer that has one, to adjust what a family does differently.
+    pub fn attentions_mut(&mut self) -> impl Iterator<Item = &mut Attention> {
+        self.layers.iter_mut().map(|layer| {
+            let Mixer::Attention(a) = &mut layer.mixer;
+            a
+        })
+    }
+}
+
+impl Attention {
+    fn from_config(
+        config: &Config,
+        i: usize,
+        n_layers: usize,
+        layer_type: &str,
+        default_theta: f32,
+    ) -> Result<Attention> {
+        let n_heads = within(
+            config,
+            "num_attention_heads",
+            config.layer_usize("num_attention_heads", i, n_layers)?,
+            MAX_WIDTH,
+        )?;
+        let n_kv_heads = match config.has("num_key_value_heads") {
+            true => config.layer_usize("num_key_value_heads", i, n_layers)?,
+            false => n_heads,
+        };
+        if n_kv_heads == 0 || n_heads % n_kv_heads != 0 {
+            let reason = format!("expected a divisor of the {n_heads} attention heads, found {n_kv_heads}");
+            return Err(config.unsupported("num_key_value_heads", reason).into());
+        }
+        let head_dim = match config.opt_usize("head_dim")? {
+            Some(dim) => dim,
+            None => config.usize("hidden_size")? / n_heads,
+        };
+        let head_dim = within(config, "head_dim", head_dim, MAX_WIDTH)?;
+        let mask = match layer_type {
+            "sliding_attention" => Mask::from_config(config)?,
+            "full_attention" => Mask::Causal,
+            other => {
+                let reason = format!("expected `full_attention` or `sliding_attention` for layer {i}, found `{other}`");
+                return Err(config.unsupported("layer_types", reason).into());
+            }
+        };
+        Ok(Attention {
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            scale: (head_dim as f32).powf(-0.5),
+            mask,
+            rope: Some(Rope::from_config(config, head_dim, layer_type, default_theta)?),
+            qk_norm: None,
+            softcap: None,
+            query_temperature: None,
+        })
+    }
+}
+
+impl Mask {
+    /// The window of `sliding_window`; causal if the key is absent or null.
+    ///
+    /// # Errors
+    /// A window of 0 tokens, in which a token would not see even itself.
+    pub fn from_config(config: &Config) -> std::result::Result<Mask, ConfigError> {
+        match config.opt_usize("sliding_window")? {
+            None => Ok(Mask::Causal),
+            Some(0) => Err(config.unsupported("sliding_window", "expected at least 1 token, found 0")),
+            Some(window) => Ok(Mask::Window(window)),
+        }
+    }
+}
+
+impl Activation {
+    /// The activation named by `hidden_act`; SiLU where a file (as every GGUF) does not say.
+    ///
+    /// # Errors
+    /// A name that is not known.
+    pub fn from_config(config: &Config) -> std::result::Result<Activation, ConfigError> {
+        match config.opt_str("hidden_act")? {
+            None | Some("silu" | "swish") => Ok(Activation::Silu),
+            Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh") => Ok(Activation::GeluTanh),
+            Some(other) => Err(config.unsupported(
+                "hidden_act",
+                format!("expected `silu` or `gelu_pytorch_tanh`, found `{other}`"),
+            )),
+        }
+    }
+}
+
+/// The kind of each layer from `layer_types`; `None` if the config does not list them.
+///
+/// # Errors
+/// A list of another length than the layers.
+pub fn layer_types(config: &Config, n_layers: usize) -> std::result::Result<Option<Vec<String>>, ConfigError> {
+    let Some(types) = config.opt_strs("layer_types")? else {
+        return Ok(None);
+    };
+    if types.len() != n_layers {
+        let reason = format!("expected {n_layers} entries, one per layer, found {}", types.len());
+        return Err(config.unsupported("layer_types", reason));
+    }
+    Ok(Some(types.into_iter().map(str::to_owned).collect()))
+}
+
+/// Whether `layer_types` lists layer `i` as sliding; `otherwise` decides for configs without the list.
+///
+/// # Errors
+/// As [`layer_types`].
+pub fn is_sliding(
+    config: &Config,
+    i: usize,
+    n_layers: usize,
+    otherwise: impl FnOnce() -> bool,
+) -> std::result::Result<bool, ConfigError> {
+    Ok(layer_types(config, n_layers)?.map_or_else(otherwise, |types| types[i] == "sliding_attention"))
+}
+
+fn eps(config: &Config) -> std::result::Result<f32, ConfigError> {
+    match config.f32("rms_norm_eps")? {
+        eps if eps.is_finite() && eps >= 0.0 => Ok(eps),
+        eps => Err(config.unsupported("rms_norm_eps", format!("expected a number ≥ 0, found {eps}"))),
+    }
+}
+
+fn size(config: &Config, key: &str, max: usize) -> std::result::Result<usize, ConfigError> {
+    within(config, key, config.usize(key)?, max)
+}
+
+fn within(config: &Config, key: &str, value: usize, max: usize) -> std::result::Result<usize, ConfigError> {
+    if (1..=max).contains(&value) {
+        Ok(value)
+    } else {
+        Err(config.unsupported(key, format!("expected 1 to {max}, found {value}")))
+    }
+}
