@@ -63,6 +63,7 @@ dtypes! {
     Bool = "BOOL", 1, 1, None;
     F8_E4M3 = "F8_E4M3", 1, 1, None;
     F8_E5M2 = "F8_E5M2", 1, 1, None;
+    F8_E8M0 = "F8_E8M0", 1, 1, None;
     Q4_0 = "Q4_0", 32, 18, Some(2);
     Q4_1 = "Q4_1", 32, 20, Some(3);
     Q5_0 = "Q5_0", 32, 22, Some(6);

@@ -4,12 +4,15 @@
 //! anything is allocated, and an error names the file, the key or tensor, what was expected and what was found.
 
 mod config;
+mod directory;
 mod dtype;
 mod error;
+mod file;
 mod format;
 mod gguf;
 pub mod quant;
 mod safetensors;
+mod sniff;
 mod source;
 mod tensor;
 

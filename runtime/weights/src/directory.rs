@@ -1,0 +1,253 @@
+//! Which model a directory holds.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    GgufMetadata, OpenOptions, Result, WeightFormat, WeightsError,
+    file::{FileBytes, io_error},
+    gguf::{ShardName, parse_metadata},
+};
+
+/// The quantisation taken from a folder of several when the caller names none: the one most people download.
+const DEFAULT_PREFERENCE: &str = "q4_k_m";
+
+/// The index most repositories have; others only count without it.
+const USUAL_INDEX: &str = "model.safetensors.index.json";
+
+/// What to open.
+#[derive(Debug)]
+pub(crate) enum Choice {
+    /// A GGUF file, or the first shard present of a set.
+    Gguf(PathBuf),
+    /// An index and the files it names.
+    SafetensorsIndex(PathBuf),
+    /// A safetensors file, or all shards of a set without an index.
+    Safetensors(Vec<PathBuf>),
+}
+
+/// Picks the model of `directory`.
+///
+/// Safetensors come before GGUF where both are there and the caller has no wish. Among GGUF files: the only one; the one the caller
+/// prefers; the one named like the directory; the usual quantisation.
+///
+/// # Errors
+/// `Ambiguous` with the choices, sorted; `Missing` if there is no model.
+pub(crate) fn choose(directory: &Path, options: &OpenOptions) -> Result<Choice> {
+    let names = file_names(directory)?;
+    let has_gguf = names.iter().any(|name| has_extension(name, "gguf"));
+    let safetensors = match options.format {
+        Some(WeightFormat::Gguf) => None,
+        _ => choose_safetensors(directory, &names),
+    };
+    match safetensors {
+        // With GGUF files beside, a set of safetensors that cannot be opened leaves them as the model.
+        Some(Err(_)) if has_gguf && options.format.is_none() => choose_gguf(directory, &names, options),
+        Some(choice) => choice,
+        None if has_gguf && options.format != Some(WeightFormat::Safetensors) => {
+            choose_gguf(directory, &names, options)
+        }
+        None => Err(nothing(directory, options.format)),
+    }
+}
+
+fn file_names(directory: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(io_error(directory))? {
+        let entry = entry.map_err(io_error(directory))?;
+        // A name that is not Unicode cannot be one of the names looked for. Links count as what they lead to.
+        if let (Ok(name), true) = (entry.file_name().into_string(), entry.path().is_file()) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn has_extension(name: &str, extension: &str) -> bool {
+    Path::new(name)
+        .extension()
+        .is_some_and(|found| found.eq_ignore_ascii_case(extension))
+}
+
+fn nothing(directory: &Path, format: Option<WeightFormat>) -> WeightsError {
+    let reason = match format {
+        Some(format) => format!("expected a {format} model in this directory, found none"),
+        None => "expected a GGUF file or safetensors with `config.json` in this directory, found neither".into(),
+    };
+    WeightsError::Missing {
+        path: directory.to_path_buf(),
+        reason,
+    }
+}
+
+/// A set of safetensors, if the directory has any.
+fn choose_safetensors(directory: &Path, names: &[String]) -> Option<Result<Choice>> {
+    let indexes: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| name.ends_with(".safetensors.index.json"))
+        .collect();
+    match indexes.as_slice() {
+        [] => {}
+        [index] => return Some(Ok(Choice::SafetensorsIndex(directory.join(index)))),
+        several if several.contains(&USUAL_INDEX) => {
+            return Some(Ok(Choice::SafetensorsIndex(directory.join(USUAL_INDEX))));
+        }
+        several => return Some(Err(ambiguous(directory, "indexes", several))),
+    }
+    let candidates = candidates(names, "safetensors");
+    match candidates.as_slice() {
+        [] => None,
+        [only] => Some(only.paths(directory).map(Choice::Safetensors)),
+        several => {
+            let titles: Vec<&str> = several.iter().map(|candidate| candidate.title.as_str()).collect();
+            Some(Err(ambiguous(
+                directory,
+                "safetensors files and no index that joins them",
+                &titles,
+            )))
+        }
+    }
+}
+
+/// One file, or the shards of one set that are there.
+struct Candidate {
+    /// File name; for a set, its first shard's.
+    title: String,
+    /// Name without extension and shard numbers.
+    stem: String,
+    /// The file, or a shard that is there.
+    present: String,
+    shard: Option<ShardName>,
+}
+
+impl Candidate {
+    /// Every file of it.
+    fn paths(&self, directory: &Path) -> Result<Vec<PathBuf>> {
+        let Some(shard) = &self.shard else {
+            return Ok(vec![directory.join(&self.present)]);
+        };
+        shard.set_in(directory).map_err(|absent| WeightsError::Missing {
+            path: directory.to_path_buf(),
+            reason: format!(
+                "expected {} shards of `{}`, found {} missing: {} (incomplete download?)",
+                shard.count,
+                shard.stem,
+                absent.len(),
+                absent
+                    .iter()
+                    .map(|name| format!("`{name}`"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+        })
+    }
+}
+
+/// Files of one extension with shards of a set counted once, sorted.
+fn candidates(names: &[String], extension: &str) -> Vec<Candidate> {
+    let mut found: BTreeMap<String, Candidate> = BTreeMap::new();
+    for name in names.iter().filter(|name| has_extension(name, extension)) {
+        let shard = ShardName::parse(name, extension);
+        let title = shard.as_ref().map_or_else(|| name.clone(), |shard| shard.sibling(1));
+        let stem = match &shard {
+            Some(shard) => shard.stem.clone(),
+            None => Path::new(name)
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        };
+        found.entry(title.clone()).or_insert(Candidate {
+            title,
+            stem,
+            present: name.clone(),
+            shard,
+        });
+    }
+    found.into_values().collect()
+}
+
+fn choose_gguf(directory: &Path, names: &[String], options: &OpenOptions) -> Result<Choice> {
+    let mut models = candidates(names, "gguf");
+    models.retain(|candidate| is_model(&directory.join(&candidate.present)));
+    let open = |candidate: &Candidate| Ok(Choice::Gguf(directory.join(&candidate.present)));
+
+    if let [only] = models.as_slice() {
+        return open(only);
+    }
+    if models.is_empty() {
+        let reason = "expected a model, found only GGUF files that belong to one (projectors, adapters)".into();
+        return Err(WeightsError::Missing {
+            path: directory.to_path_buf(),
+            reason,
+        });
+    }
+    let wish = options.prefer_gguf.as_deref();
+    let named_alike = wish.is_none().then(|| {
+        models
+            .iter()
+            .find(|c| Some(&c.stem) == directory_name(directory).as_ref())
+    });
+    if let Some(candidate) = named_alike.flatten() {
+        return open(candidate);
+    }
+    let preference = wish.unwrap_or(DEFAULT_PREFERENCE).to_ascii_lowercase();
+    let preferred: Vec<&Candidate> = models
+        .iter()
+        .filter(|candidate| candidate.title.to_ascii_lowercase().contains(&preference))
+        .collect();
+    match preferred.as_slice() {
+        [one] => open(one),
+        _ => {
+            let titles: Vec<&str> = models.iter().map(|candidate| candidate.title.as_str()).collect();
+            Err(ambiguous(directory, "GGUF models", &titles))
+        }
+    }
+}
+
+fn directory_name(directory: &Path) -> Option<String> {
+    let name = match directory.file_name() {
+        Some(name) => name.to_owned(),
+        // `.` and `..` have a name only once resolved.
+        None => fs::canonicalize(directory).ok()?.file_name()?.to_owned(),
+    };
+    name.into_string().ok()
+}
+
+/// Whether a GGUF file is a model rather than a part of one. Its metadata says; the name only where that cannot be read.
+fn is_model(path: &Path) -> bool {
+    let metadata = FileBytes::map(path).and_then(|file| {
+        crate::sniff::expect_gguf(&file)?;
+        parse_metadata(&file)
+    });
+    match metadata {
+        Ok(metadata) => !is_companion(&metadata),
+        Err(_) => !path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().starts_with("mmproj")),
+    }
+}
+
+/// Whether the metadata is that of a projector, an adapter or the like.
+fn is_companion(metadata: &GgufMetadata) -> bool {
+    let text = |key| metadata.str(key).ok().flatten();
+    text("general.architecture") == Some("clip") || text("general.type").is_some_and(|kind| kind != "model")
+}
+
+fn ambiguous(directory: &Path, what: &str, choices: &[&str]) -> WeightsError {
+    let listed: Vec<String> = choices.iter().map(|choice| format!("`{choice}`")).collect();
+    let reason = format!(
+        "expected one model, found {} {what}: {}; name one of them",
+        choices.len(),
+        listed.join(", ")
+    );
+    WeightsError::Ambiguous {
+        path: directory.to_path_buf(),
+        reason,
+    }
+}
