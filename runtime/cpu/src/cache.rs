@@ -1,0 +1,221 @@
+//! Keys and values of one sequence.
+
+use std::any::Any;
+
+use kinfolk_decoder::{Cache, ForwardError};
+
+/// State of one sequence: per layer the keys and values of the tokens that can still be seen.
+#[derive(Clone, Debug)]
+pub(crate) struct CpuCache {
+    /// Which model it belongs to.
+    pub model: u64,
+    pub layers: Vec<LayerCache>,
+    /// Every token, so that a sequence can be computed anew where its cached keys no longer hold.
+    pub tokens: Vec<u32>,
+}
+
+/// Keys and values of one layer, `[positions, width]` each, from position `first` on.
+#[derive(Clone, Debug)]
+pub(crate) struct LayerCache {
+    width: usize,
+    /// Most keys a query sees; older ones are let go.
+    window: Option<usize>,
+    first: usize,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+impl LayerCache {
+    pub fn new(width: usize, window: Option<usize>) -> LayerCache {
+        LayerCache {
+            width,
+            window,
+            first: 0,
+            k: Vec::new(),
+            v: Vec::new(),
+        }
+    }
+
+    /// Makes room for `n` more positions, so that [`append`](Self::append) cannot fail.
+    pub fn reserve(&mut self, n: usize) -> Result<(), ForwardError> {
+        let needed = n * self.width;
+        let failed = |_| ForwardError::OutOfMemory {
+            needed_bytes: 2 * 4 * needed as u64,
+        };
+        self.k.try_reserve(needed).map_err(failed)?;
+        self.v.try_reserve(needed).map_err(failed)
+    }
+
+    pub fn append(&mut self, k: &[f32], v: &[f32]) {
+        self.k.extend_from_slice(k);
+        self.v.extend_from_slice(v);
+    }
+
+    /// The key and value of position `p`, which must not be forgotten.
+    pub fn k(&self, p: usize) -> &[f32] {
+        let at = (p - self.first) * self.width;
+        &self.k[at..at + self.width]
+    }
+
+    pub fn v(&self, p: usize) -> &[f32] {
+        let at = (p - self.first) * self.width;
+        &self.v[at..at + self.width]
+    }
+
+    /// Lets go of what no later query sees. Waits until as much again as the window has piled up, so that moving the rest costs a
+    /// constant per token.
+    pub fn forget(&mut self) {
+        let Some(window) = self.window else { return };
+        let held = self.k.len() / self.width;
+        if held >= 2 * window {
+            let gone = held - window;
+            self.k.drain(..gone * self.width);
+            self.v.drain(..gone * self.width);
+            self.first += gone;
+        }
+    }
+
+    /// Whether the first `n` positions are enough for the query at `n`.
+    fn can_go_back_to(&self, n: usize) -> bool {
+        match self.window {
+            Some(window) => self.first == 0 || self.first + window <= n + 1,
+            None => true,
+        }
+    }
+
+    pub fn truncate(&mut self, n: usize) {
+        let kept = n.saturating_sub(self.first) * self.width;
+        self.k.truncate(kept);
+        self.v.truncate(kept);
+        if n < self.first {
+            self.first = 0;
+        }
+    }
+}
+
+impl CpuCache {
+    /// Drops whatever lies beyond the tokens on record: what an unfinished forward has left.
+    pub fn roll_back(&mut self) {
+        let n = self.tokens.len();
+        self.layers.iter_mut().for_each(|layer| layer.truncate(n));
+    }
+}
+
+impl Cache for CpuCache {
+    fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    fn truncate(&mut self, n: usize) -> usize {
+        if n >= self.len() {
+            return self.len();
+        }
+        let n = if self.layers.iter().all(|layer| layer.can_go_back_to(n)) {
+            n
+        } else {
+            0
+        };
+        self.tokens.truncate(n);
+        self.layers.iter_mut().for_each(|layer| layer.truncate(n));
+        n
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.bytes() + 64);
+        out.extend_from_slice(SNAPSHOT_MAGIC);
+        put(&mut out, self.tokens.len());
+        put(&mut out, self.layers.len());
+        self.tokens.iter().for_each(|t| out.extend_from_slice(&t.to_le_bytes()));
+        for layer in &self.layers {
+            put(&mut out, layer.width);
+            put(&mut out, layer.first);
+            layer
+                .k
+                .iter()
+                .chain(&layer.v)
+                .for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
+        }
+        out
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), String> {
+        let mut rest = snapshot
+            .strip_prefix(SNAPSHOT_MAGIC)
+            .ok_or("expected a snapshot of the cpu executor, found something else")?;
+        let n_tokens = take(&mut rest)?;
+        let n_layers = take(&mut rest)?;
+        if n_layers != self.layers.len() {
+            return Err(format!("expected {} layers, found {n_layers}", self.layers.len()));
+        }
+        let tokens = take_words(&mut rest, n_tokens)?.map(u32::from_le_bytes).collect();
+        let mut layers = Vec::with_capacity(n_layers);
+        for own in &self.layers {
+            let (width, first) = (take(&mut rest)?, take(&mut rest)?);
+            if width != own.width {
+                return Err(format!("expected keys of {} elements, found {width}", own.width));
+            }
+            let n = n_tokens
+                .checked_sub(first)
+                .and_then(|n| n.checked_mul(width))
+                .ok_or("the snapshot is damaged")?;
+            let layer = LayerCache {
+                first,
+                k: take_words(&mut rest, n)?.map(f32::from_le_bytes).collect(),
+                v: take_words(&mut rest, n)?.map(f32::from_le_bytes).collect(),
+                ..*own
+            };
+            if !layer.can_go_back_to(n_tokens) {
+                return Err(format!(
+                    "expected the last {:?} positions of a window, found fewer",
+                    layer.window
+                ));
+            }
+            layers.push(layer);
+        }
+        if !rest.is_empty() {
+            return Err(format!(
+                "expected the end of the snapshot, found {} more bytes",
+                rest.len()
+            ));
+        }
+        (self.tokens, self.layers) = (tokens, layers);
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        let floats: usize = self.layers.iter().map(|l| l.k.capacity() + l.v.capacity()).sum();
+        4 * (floats + self.tokens.capacity())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Names the layout; a change of it changes the number.
+const SNAPSHOT_MAGIC: &[u8] = b"kinfolk cpu cache 1\n";
+
+fn put(out: &mut Vec<u8>, n: usize) {
+    out.extend_from_slice(&(n as u64).to_le_bytes());
+}
+
+fn take(rest: &mut &[u8]) -> Result<usize, String> {
+    let (head, tail) = rest.split_first_chunk::<8>().ok_or("the snapshot is cut short")?;
+    *rest = tail;
+    usize::try_from(u64::from_le_bytes(*head)).map_err(|_| "the snapshot is damaged".to_owned())
+}
+
+/// `n` little-endian words of four bytes.
+fn take_words<'a>(rest: &mut &'a [u8], n: usize) -> Result<impl Iterator<Item = [u8; 4]> + use<'a>, String> {
+    let len = n
+        .checked_mul(4)
+        .filter(|len| *len <= rest.len())
+        .ok_or("the snapshot is cut short")?;
+    let (head, tail) = rest.split_at(len);
+    *rest = tail;
+    Ok(head.as_chunks::<4>().0.iter().copied())
+}

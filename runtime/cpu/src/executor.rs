@@ -1,0 +1,65 @@
+//! The executor's entry in the set of executors.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use kinfolk_decoder::{Decoder, EXECUTORS, Executor, LoadContext, LoadError, Model, Refusal, Source};
+use linkme::distributed_slice;
+
+use crate::{model::CpuModel, supports::supports, team::Team};
+
+/// Runs every described decoder on the processor's cores.
+#[derive(Debug)]
+pub struct CpuExecutor {
+    /// The team models share, for as long as one of them is loaded: one team per process and thread count.
+    team: Mutex<Weak<Team>>,
+}
+
+/// The one instance.
+pub static CPU: CpuExecutor = CpuExecutor {
+    team: Mutex::new(Weak::new()),
+};
+
+#[distributed_slice(EXECUTORS)]
+static ENTRY: &dyn Executor = &CPU;
+
+impl CpuExecutor {
+    fn team(&self, n_threads: usize) -> Arc<Team> {
+        let mut current = self.team.lock().unwrap_or_else(PoisonError::into_inner);
+        match current.upgrade() {
+            Some(team) if team.n_threads() == n_threads => team,
+            _ => {
+                let team = Arc::new(Team::new(n_threads));
+                *current = Arc::downgrade(&team);
+                team
+            }
+        }
+    }
+}
+
+impl Executor for CpuExecutor {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn devices(&self) -> Vec<String> {
+        vec!["cpu".to_owned()]
+    }
+
+    fn supports(&self, decoder: &Decoder, _source: &Source) -> Result<(), Refusal> {
+        supports(decoder)
+    }
+
+    fn load(
+        &self,
+        decoder: Arc<Decoder>,
+        source: &Source,
+        context: &LoadContext<'_>,
+    ) -> Result<Arc<dyn Model>, LoadError> {
+        supports(&decoder)?;
+        let n_threads = context
+            .threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let team = self.team(n_threads.max(1));
+        Ok(Arc::new(CpuModel::load(decoder, source, context, team)?))
+    }
+}

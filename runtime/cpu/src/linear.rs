@@ -1,0 +1,110 @@
+//! Projections over weights as the checkpoint stores them.
+
+use kinfolk_decoder::{LoadError, Matrix};
+use kinfolk_weights::{Dtype, quant};
+
+use crate::{simd, team::Team};
+
+/// Rows decoded together; each load of an activation serves this many products.
+const TILE: usize = 4;
+
+/// A projection `x · Wᵀ + b` whose matrix stays in its stored type.
+#[derive(Debug)]
+pub(crate) struct Linear {
+    dtype: Dtype,
+    n_rows: usize,
+    n_cols: usize,
+    row_bytes: usize,
+    /// `n_rows × row_bytes`, rows in canonical order.
+    bytes: Vec<u8>,
+    /// `[n_rows]`
+    bias: Option<Vec<f32>>,
+}
+
+impl Linear {
+    /// Copies the matrix into its own memory, so that the file's pages can be let go.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn new(matrix: &Matrix<'_>, bias: Option<Vec<f32>>) -> Result<Linear, LoadError> {
+        let row_bytes = matrix.row_bytes();
+        let needed = matrix.n_rows * row_bytes;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(needed).map_err(|_| LoadError::OutOfMemory {
+            needed_bytes: needed as u64,
+        })?;
+        (0..matrix.n_rows).for_each(|r| bytes.extend_from_slice(matrix.row(r)));
+        Ok(Linear {
+            dtype: matrix.dtype,
+            n_rows: matrix.n_rows,
+            n_cols: matrix.n_cols,
+            row_bytes,
+            bytes,
+            bias,
+        })
+    }
+
+    /// Outputs.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Bytes in memory.
+    pub fn n_bytes(&self) -> u64 {
+        (self.bytes.len() + self.bias.as_ref().map_or(0, |b| b.len() * 4)) as u64
+    }
+
+    /// Decodes row `r` into `out`, `[n_cols]`.
+    pub fn decode_row(&self, r: usize, out: &mut [f32]) {
+        let bytes = &self.bytes[r * self.row_bytes..(r + 1) * self.row_bytes];
+        quant::dequantize(self.dtype, bytes, out).expect("binding refused types without a dequantiser");
+    }
+
+    /// `[tokens, n_cols]` to `[tokens, n_rows]`.
+    ///
+    /// # Cost
+    /// Reads and decodes every weight once, whatever the number of tokens.
+    pub fn forward(&self, team: &Team, x: &[f32]) -> Vec<f32> {
+        let n_tokens = x.len() / self.n_cols;
+        // Output-major while computing: each thread then owns whole rows of it.
+        let mut by_row = vec![0.0; self.n_rows * n_tokens];
+        team.for_each_chunk(&mut by_row, TILE * n_tokens, |tile, out| {
+            SCRATCH.with_borrow_mut(|scratch| self.tile(tile * TILE, x, out, scratch));
+        });
+        if n_tokens == 1 {
+            return by_row;
+        }
+        let mut by_token = vec![0.0; self.n_rows * n_tokens];
+        team.for_each_chunk(&mut by_token, self.n_rows, |token, out| {
+            out.iter_mut()
+                .enumerate()
+                .for_each(|(r, v)| *v = by_row[r * n_tokens + token]);
+        });
+        by_token
+    }
+
+    /// Rows from `first` on, as many as `out` (`[rows, tokens]`) has.
+    fn tile(&self, first: usize, x: &[f32], out: &mut [f32], scratch: &mut Vec<f32>) {
+        let n_tokens = x.len() / self.n_cols;
+        let n_rows = out.len() / n_tokens;
+        scratch.resize(TILE * self.n_cols, 0.0);
+        for r in 0..n_rows {
+            self.decode_row(first + r, &mut scratch[r * self.n_cols..(r + 1) * self.n_cols]);
+        }
+        let row = |r: usize| &scratch[r * self.n_cols..(r + 1) * self.n_cols];
+        let bias = |r: usize| self.bias.as_ref().map_or(0.0, |b| b[first + r]);
+        for (token, x) in x.chunks_exact(self.n_cols).enumerate() {
+            if n_rows == TILE {
+                let products = simd::dot4([row(0), row(1), row(2), row(3)], x);
+                (0..TILE).for_each(|r| out[r * n_tokens + token] = products[r] + bias(r));
+            } else {
+                (0..n_rows).for_each(|r| out[r * n_tokens + token] = simd::dot(row(r), x) + bias(r));
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// Decoded rows. One per thread for the life of the thread, so that no product allocates.
+    static SCRATCH: std::cell::RefCell<Vec<f32>> = const { std::cell::RefCell::new(Vec::new()) };
+}

@@ -1,0 +1,72 @@
+//! Brings a bound description's weights into memory, piece by piece.
+
+use kinfolk_decoder::{LoadContext, LoadError, LoadProgress, Norm, Slot, Weights};
+
+use crate::{linear::Linear, norm::NormWeights, supports::refusal};
+
+/// Hands out weights, counts them, and looks up from time to time to see whether the host still wants them.
+pub(crate) struct Loader<'a> {
+    weights: Weights<'a>,
+    context: &'a LoadContext<'a>,
+    progress: LoadProgress,
+}
+
+impl<'a> Loader<'a> {
+    pub fn new(weights: Weights<'a>, total_bytes: u64, context: &'a LoadContext<'a>) -> Loader<'a> {
+        Loader {
+            weights,
+            context,
+            progress: LoadProgress {
+                done_bytes: 0,
+                total_bytes,
+            },
+        }
+    }
+
+    /// The projection at `slot` with its bias, if it has one.
+    pub fn linear(&mut self, slot: Slot) -> Result<Linear, LoadError> {
+        self.opt_linear(slot)?.ok_or_else(|| unbound(slot))
+    }
+
+    /// The projection at an optional `slot`.
+    pub fn opt_linear(&mut self, slot: Slot) -> Result<Option<Linear>, LoadError> {
+        if self.context.cancel.is_cancelled() {
+            return Err(LoadError::Cancelled);
+        }
+        let Some(matrix) = self.weights.matrix(slot) else {
+            return Ok(None);
+        };
+        let linear = Linear::new(&matrix, self.weights.vector(slot.bias())?)?;
+        self.progress.done_bytes += linear.n_bytes();
+        if let Some(report) = self.context.progress {
+            let total = self.progress.total_bytes;
+            report(LoadProgress {
+                done_bytes: self.progress.done_bytes.min(total),
+                total_bytes: total,
+            });
+        }
+        Ok(Some(linear))
+    }
+
+    /// The norm at `slot`, if it is described.
+    pub fn norm(&mut self, norm: Option<&Norm>, slot: Slot) -> Result<Option<NormWeights>, LoadError> {
+        let Some(norm) = norm else { return Ok(None) };
+        let weight = self.weights.vector(slot)?.ok_or_else(|| unbound(slot))?;
+        Ok(Some(NormWeights::new(norm, weight)))
+    }
+
+    /// The vector at an optional `slot`.
+    pub fn vector(&self, slot: Slot) -> Result<Option<Vec<f32>>, LoadError> {
+        Ok(self.weights.vector(slot)?)
+    }
+
+    /// Bytes handed out as projections.
+    pub fn done_bytes(&self) -> u64 {
+        self.progress.done_bytes
+    }
+}
+
+/// A slot that the description's own list lacks: the two would have come apart.
+fn unbound(slot: Slot) -> LoadError {
+    refusal(format!("slot `{slot}` is not in the description")).into()
+}

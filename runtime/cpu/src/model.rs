@@ -1,0 +1,453 @@
+//! A loaded model and its forward pass.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use kinfolk_decoder::{
+    Cache, Cancel, Decoder, ForwardError, Frequencies, LoadContext, LoadError, Mixer, Model, Output, Rope, Sequence,
+    Slot, Source, Want, Wiring,
+};
+
+use crate::{
+    activation::softcap,
+    attention::AttentionWeights,
+    cache::{CpuCache, LayerCache},
+    ffn::FfnWeights,
+    linear::Linear,
+    load::Loader,
+    norm::NormWeights,
+    rotary::Rotation,
+    supports::refusal,
+    team::Team,
+};
+
+/// Weights in memory, and the team that computes with them.
+pub(crate) struct CpuModel {
+    /// Tells this model's caches from others'.
+    id: u64,
+    decoder: Arc<Decoder>,
+    context_length: usize,
+    team: Arc<Team>,
+    weight_bytes: u64,
+    /// `[vocab, hidden]`
+    embedding: Linear,
+    /// Every distinct rope of the layers.
+    ropes: Vec<LoadedRope>,
+    layers: Vec<LayerWeights>,
+    final_norm: NormWeights,
+    /// `[vocab, hidden]`; `None` where tied to the embedding.
+    head: Option<Linear>,
+}
+
+struct LayerWeights {
+    pre_mixer: Option<NormWeights>,
+    attention: AttentionWeights,
+    post_mixer: Option<NormWeights>,
+    pre_ffn: Option<NormWeights>,
+    ffn: FfnWeights,
+    post_ffn: Option<NormWeights>,
+}
+
+/// A rope with its frequencies for sequences up to [`Rope::switches_beyond`] and beyond.
+struct LoadedRope {
+    rope: Rope,
+    within: Frequencies,
+    beyond: Frequencies,
+}
+
+impl LoadedRope {
+    fn new(rope: &Rope, context_length: usize, divisors: Option<&[f32]>) -> LoadedRope {
+        let frequencies = |len| {
+            let mut f = rope.frequencies(len, context_length);
+            if let Some(divisors) = divisors {
+                f.inv_freq.iter_mut().zip(divisors).for_each(|(f, d)| *f /= d);
+            }
+            f
+        };
+        let beyond = rope.switches_beyond().map_or(0, |n| n + 1);
+        LoadedRope {
+            rope: rope.clone(),
+            within: frequencies(0),
+            beyond: frequencies(beyond),
+        }
+    }
+
+    fn for_len(&self, len: usize) -> &Frequencies {
+        if self.rope.switches_beyond().is_some_and(|n| len > n) {
+            &self.beyond
+        } else {
+            &self.within
+        }
+    }
+}
+
+/// What one forward pass works on: the new tokens of every sequence, one after the other.
+pub(crate) struct Step<'a> {
+    pub tokens: Vec<Token>,
+    pub caches: Vec<&'a mut CpuCache>,
+    /// One per rope of the model.
+    pub rotations: Vec<Rotation>,
+}
+
+/// One new token.
+pub(crate) struct Token {
+    /// Index into the step's caches.
+    pub sequence: usize,
+    pub position: usize,
+    id: u32,
+}
+
+impl CpuModel {
+    pub fn load(
+        decoder: Arc<Decoder>,
+        source: &Source,
+        context: &LoadContext<'_>,
+        team: Arc<Team>,
+    ) -> Result<CpuModel, LoadError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let max = decoder.context_length;
+        let context_length = context.context_length.unwrap_or(max);
+        if !(1..=max).contains(&context_length) {
+            return Err(LoadError::ContextLength {
+                max,
+                asked: context_length,
+            });
+        }
+        let mut loader = Loader::new(decoder.bind(source)?, source.tensor_bytes(), context);
+        let divisors = loader.vector(Slot::model("rope.divisors"))?;
+        let embedding = loader.linear(Slot::model("embed"))?;
+        let mut ropes: Vec<LoadedRope> = Vec::new();
+        let mut layers = Vec::with_capacity(decoder.layers.len());
+        for (i, layer) in decoder.layers.iter().enumerate() {
+            let at = |pattern| Slot::layer(pattern, i);
+            let Mixer::Attention(spec) = &layer.mixer else {
+                return Err(refusal(format!("mixer {:?} is not implemented", layer.mixer)).into());
+            };
+            let Wiring::Sequential {
+                pre_mixer,
+                post_mixer,
+                pre_ffn,
+                post_ffn,
+            } = &layer.wiring
+            else {
+                return Err(refusal(format!("wiring {:?} is not implemented", layer.wiring)).into());
+            };
+            let rope = spec.rope.as_ref().map(|rope| {
+                ropes.iter().position(|known| known.rope == *rope).unwrap_or_else(|| {
+                    ropes.push(LoadedRope::new(rope, context_length, divisors.as_deref()));
+                    ropes.len() - 1
+                })
+            });
+            layers.push(LayerWeights {
+                pre_mixer: loader.norm(pre_mixer.as_ref(), at("layers.{i}.norm.pre_mixer"))?,
+                attention: AttentionWeights::load(spec, rope, i, &mut loader)?,
+                post_mixer: loader.norm(post_mixer.as_ref(), at("layers.{i}.norm.post_mixer"))?,
+                pre_ffn: loader.norm(pre_ffn.as_ref(), at("layers.{i}.norm.pre_ffn"))?,
+                ffn: FfnWeights::load(&layer.ffn, i, &mut loader)?,
+                post_ffn: loader.norm(post_ffn.as_ref(), at("layers.{i}.norm.post_ffn"))?,
+            });
+        }
+        let final_norm = loader
+            .norm(Some(&decoder.final_norm), Slot::model("norm.final"))?
+            .ok_or_else(|| refusal("a decoder without a final norm is not implemented"))?;
+        let head = loader.opt_linear(Slot::model("head"))?;
+        Ok(CpuModel {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            weight_bytes: loader.done_bytes(),
+            decoder,
+            context_length,
+            team,
+            embedding,
+            ropes,
+            layers,
+            final_norm,
+            head,
+        })
+    }
+
+    fn empty_cache(&self) -> CpuCache {
+        let layers = self.layers.iter().map(|layer| layer.attention.new_cache()).collect();
+        CpuCache {
+            model: self.id,
+            layers,
+            tokens: Vec::new(),
+        }
+    }
+
+    /// Checks what a caller can get wrong, and makes room, so that the pass itself can only be cancelled.
+    fn admit<'a>(&self, sequence: &'a mut Sequence<'_>) -> Result<Run<'a>, ForwardError> {
+        let new = sequence.tokens;
+        let cache = sequence.cache.as_any_mut().downcast_mut::<CpuCache>();
+        let cache = cache.filter(|c| c.model == self.id).ok_or(ForwardError::ForeignCache)?;
+        if new.is_empty() {
+            return Err(ForwardError::NoTokens);
+        }
+        let held = cache.tokens.len();
+        let asked = held.saturating_add(new.len());
+        if asked > self.context_length {
+            return Err(ForwardError::ContextFull {
+                context_length: self.context_length,
+                asked,
+            });
+        }
+        let stale = self.is_stale(held, asked);
+        let tokens = if stale {
+            Cow::Owned([&cache.tokens, new].concat())
+        } else {
+            Cow::Borrowed(new)
+        };
+        let vocab_size = self.decoder.embedding.vocab_size;
+        if let Some(&token) = tokens.iter().find(|t| **t as usize >= vocab_size) {
+            return Err(ForwardError::TokenOutOfRange { token, vocab_size });
+        }
+        let mut run = Run {
+            cache,
+            renewed: stale.then(|| self.empty_cache()),
+            tokens,
+            n_new: new.len(),
+            want: sequence.want,
+        };
+        let n = run.tokens.len();
+        run.target().layers.iter_mut().try_for_each(|layer| layer.reserve(n))?;
+        Ok(run)
+    }
+
+    /// Whether the keys cached for `held` tokens are stale once there are `len`.
+    fn is_stale(&self, held: usize, len: usize) -> bool {
+        let switched = |rope: &LoadedRope| rope.rope.switches_beyond().is_some_and(|n| (held > n) != (len > n));
+        held > 0 && self.ropes.iter().any(switched)
+    }
+
+    fn run(&self, runs: &mut [Run<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
+        let wants: Vec<Wanted> = runs
+            .iter()
+            .map(|r| Wanted {
+                n_rows: r.tokens.len(),
+                n_new: r.n_new,
+                want: r.want,
+            })
+            .collect();
+        let mut tokens = Vec::new();
+        let mut lens = Vec::with_capacity(runs.len());
+        let mut caches = Vec::with_capacity(runs.len());
+        for (sequence, run) in runs.iter_mut().enumerate() {
+            let new = run.tokens.to_vec();
+            let cache = run.target();
+            let held = cache.tokens.len();
+            lens.push(held + new.len());
+            tokens.extend(new.into_iter().enumerate().map(|(i, id)| Token {
+                sequence,
+                position: held + i,
+                id,
+            }));
+            caches.push(cache);
+        }
+        let rotations = self.ropes.iter().map(|rope| {
+            Rotation::new(
+                &rope.rope,
+                tokens.iter().map(|t| (t.position, rope.for_len(lens[t.sequence]))),
+            )
+        });
+        let rotations = rotations.collect();
+        let x = self.run_layers(
+            &mut Step {
+                tokens,
+                caches,
+                rotations,
+            },
+            cancel,
+        )?;
+        Ok(self.outputs(x, &wants))
+    }
+
+    /// Runs the layers over a step's tokens. Returns the residual stream, `[tokens, hidden]`.
+    fn run_layers(&self, step: &mut Step<'_>, cancel: &Cancel) -> Result<Vec<f32>, ForwardError> {
+        let hidden = self.decoder.embedding.hidden_size;
+        let mut x = vec![0.0; step.tokens.len() * hidden];
+        for (token, row) in step.tokens.iter().zip(x.chunks_exact_mut(hidden)) {
+            self.embedding.decode_row(token.id as usize, row);
+            if let Some(scale) = self.decoder.embedding.scale {
+                row.iter_mut().for_each(|v| *v *= scale);
+            }
+        }
+        for (i, layer) in self.layers.iter().enumerate() {
+            if cancel.is_cancelled() {
+                return Err(ForwardError::Cancelled);
+            }
+            let mut mixed = layer
+                .attention
+                .forward(&self.team, step, i, &normed(layer.pre_mixer.as_ref(), &x));
+            apply(layer.post_mixer.as_ref(), &mut mixed);
+            add(&mut x, &mixed);
+            let mut ffn = layer
+                .ffn
+                .forward(&self.team, &normed(layer.pre_ffn.as_ref(), &x), hidden);
+            apply(layer.post_ffn.as_ref(), &mut ffn);
+            add(&mut x, &ffn);
+        }
+        Ok(x)
+    }
+
+    /// What each sequence wants of the residual stream `x`.
+    fn outputs(&self, mut x: Vec<f32>, wants: &[Wanted]) -> Vec<Output> {
+        let hidden = self.decoder.embedding.hidden_size;
+        let mut for_head = Vec::new();
+        let mut rest = x.as_mut_slice();
+        let mut outputs: Vec<Output> = Vec::with_capacity(wants.len());
+        for wanted in wants {
+            let (own, others) = rest.split_at_mut(wanted.n_rows * hidden);
+            rest = others;
+            let n = match wanted.want {
+                Want::Nothing => 0,
+                Want::LastLogits => 1,
+                Want::AllLogits | Want::Hidden => wanted.n_new,
+            };
+            let rows = &mut own[(wanted.n_rows - n) * hidden..];
+            self.final_norm.apply(rows);
+            match wanted.want {
+                Want::Hidden => outputs.push(Output {
+                    values: rows.to_vec(),
+                    width: hidden,
+                }),
+                _ => {
+                    for_head.extend_from_slice(rows);
+                    outputs.push(Output::default());
+                }
+            }
+        }
+        let head = self.head.as_ref().unwrap_or(&self.embedding);
+        let mut logits = if for_head.is_empty() {
+            Vec::new()
+        } else {
+            head.forward(&self.team, &for_head)
+        };
+        if let Some(cap) = self.decoder.head.softcap {
+            softcap(&mut logits, cap);
+        }
+        let mut rest = logits.as_slice();
+        for (output, wanted) in outputs.iter_mut().zip(wants) {
+            let n = match wanted.want {
+                Want::LastLogits => 1,
+                Want::AllLogits => wanted.n_new,
+                Want::Nothing | Want::Hidden => continue,
+            };
+            let (own, others) = rest.split_at(n * head.n_rows());
+            rest = others;
+            *output = Output {
+                values: own.to_vec(),
+                width: head.n_rows(),
+            };
+        }
+        outputs
+    }
+}
+
+/// What a sequence wants back, and of how many rows.
+struct Wanted {
+    /// Rows computed for it.
+    n_rows: usize,
+    /// The last of them, which are new to the caller.
+    n_new: usize,
+    want: Want,
+}
+
+fn normed(norm: Option<&NormWeights>, x: &[f32]) -> Vec<f32> {
+    let mut x = x.to_vec();
+    apply(norm, &mut x);
+    x
+}
+
+fn apply(norm: Option<&NormWeights>, x: &mut [f32]) {
+    if let Some(norm) = norm {
+        norm.apply(x);
+    }
+}
+
+fn add(x: &mut [f32], y: &[f32]) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}
+
+impl fmt::Debug for CpuModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CpuModel")
+            .field("id", &self.id)
+            .field("layers", &self.layers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Model for CpuModel {
+    fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+
+    fn executor(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn threads(&self) -> usize {
+        self.team.n_threads()
+    }
+
+    fn context_length(&self) -> usize {
+        self.context_length
+    }
+
+    fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
+    }
+
+    fn new_cache(&self) -> Box<dyn Cache> {
+        Box::new(self.empty_cache())
+    }
+
+    fn forward(&self, batch: &mut [Sequence<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
+        let mut runs: Vec<Run<'_>> = batch
+            .iter_mut()
+            .map(|sequence| self.admit(sequence))
+            .collect::<Result<_, _>>()?;
+        match self.run(&mut runs, cancel) {
+            Ok(outputs) => {
+                runs.into_iter().for_each(Run::commit);
+                Ok(outputs)
+            }
+            Err(error) => {
+                runs.iter_mut().for_each(|run| run.cache.roll_back());
+                Err(error)
+            }
+        }
+    }
+}
+
+/// One sequence's part of a forward pass.
+struct Run<'a> {
+    cache: &'a mut CpuCache,
+    /// Stands in for `cache` where its keys are stale and the whole sequence is computed anew.
+    renewed: Option<CpuCache>,
+    /// To compute: the new tokens, or all of them.
+    tokens: Cow<'a, [u32]>,
+    n_new: usize,
+    want: Want,
+}
+
+impl Run<'_> {
+    fn target(&mut self) -> &mut CpuCache {
+        self.renewed.as_mut().unwrap_or(self.cache)
+    }
+
+    /// Puts the computed tokens on record.
+    fn commit(self) {
+        let cache = self.cache;
+        if let Some(renewed) = self.renewed {
+            *cache = renewed;
+        }
+        cache.tokens.extend_from_slice(&self.tokens);
+        cache.layers.iter_mut().for_each(LayerCache::forget);
+    }
+}
