@@ -68,9 +68,7 @@ fn file_names(directory: &Path) -> Result<Vec<String>> {
 }
 
 fn has_extension(name: &str, extension: &str) -> bool {
-    Path::new(name)
-        .extension()
-        .is_some_and(|found| found.eq_ignore_ascii_case(extension))
+    Path::new(name).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
 fn nothing(directory: &Path, format: Option<WeightFormat>) -> WeightsError {
@@ -78,19 +76,13 @@ fn nothing(directory: &Path, format: Option<WeightFormat>) -> WeightsError {
         Some(format) => format!("expected a {format} model in this directory, found none"),
         None => "expected a GGUF file or safetensors with `config.json` in this directory, found neither".into(),
     };
-    WeightsError::Missing {
-        path: directory.to_path_buf(),
-        reason,
-    }
+    WeightsError::Missing { path: directory.to_path_buf(), reason }
 }
 
 /// A set of safetensors, if the directory has any.
 fn choose_safetensors(directory: &Path, names: &[String]) -> Option<Result<Choice>> {
-    let indexes: Vec<&str> = names
-        .iter()
-        .map(String::as_str)
-        .filter(|name| name.ends_with(".safetensors.index.json"))
-        .collect();
+    let indexes: Vec<&str> =
+        names.iter().map(String::as_str).filter(|name| name.ends_with(".safetensors.index.json")).collect();
     match indexes.as_slice() {
         [] => {}
         [index] => return Some(Ok(Choice::SafetensorsIndex(directory.join(index)))),
@@ -105,11 +97,7 @@ fn choose_safetensors(directory: &Path, names: &[String]) -> Option<Result<Choic
         [only] => Some(only.paths(directory).map(Choice::Safetensors)),
         several => {
             let titles: Vec<&str> = several.iter().map(|candidate| candidate.title.as_str()).collect();
-            Some(Err(ambiguous(
-                directory,
-                "safetensors files and no index that joins them",
-                &titles,
-            )))
+            Some(Err(ambiguous(directory, "safetensors files and no index that joins them", &titles)))
         }
     }
 }
@@ -138,11 +126,7 @@ impl Candidate {
                 shard.count,
                 shard.stem,
                 absent.len(),
-                absent
-                    .iter()
-                    .map(|name| format!("`{name}`"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                absent.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
             ),
         })
     }
@@ -156,18 +140,9 @@ fn candidates(names: &[String], extension: &str) -> Vec<Candidate> {
         let title = shard.as_ref().map_or_else(|| name.clone(), |shard| shard.sibling(1));
         let stem = match &shard {
             Some(shard) => shard.stem.clone(),
-            None => Path::new(name)
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            None => Path::new(name).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         };
-        found.entry(title.clone()).or_insert(Candidate {
-            title,
-            stem,
-            present: name.clone(),
-            shard,
-        });
+        found.entry(title.clone()).or_insert(Candidate { title, stem, present: name.clone(), shard });
     }
     found.into_values().collect()
 }
@@ -182,25 +157,17 @@ fn choose_gguf(directory: &Path, names: &[String], options: &OpenOptions) -> Res
     }
     if models.is_empty() {
         let reason = "expected a model, found only GGUF files that belong to one (projectors, adapters)".into();
-        return Err(WeightsError::Missing {
-            path: directory.to_path_buf(),
-            reason,
-        });
+        return Err(WeightsError::Missing { path: directory.to_path_buf(), reason });
     }
     let wish = options.prefer_gguf.as_deref();
-    let named_alike = wish.is_none().then(|| {
-        models
-            .iter()
-            .find(|c| Some(&c.stem) == directory_name(directory).as_ref())
-    });
+    let named_alike =
+        wish.is_none().then(|| models.iter().find(|c| Some(&c.stem) == directory_name(directory).as_ref()));
     if let Some(candidate) = named_alike.flatten() {
         return open(candidate);
     }
     let preference = wish.unwrap_or(DEFAULT_PREFERENCE).to_ascii_lowercase();
-    let preferred: Vec<&Candidate> = models
-        .iter()
-        .filter(|candidate| candidate.title.to_ascii_lowercase().contains(&preference))
-        .collect();
+    let preferred: Vec<&Candidate> =
+        models.iter().filter(|candidate| candidate.title.to_ascii_lowercase().contains(&preference)).collect();
     match preferred.as_slice() {
         [one] => open(one),
         _ => {
@@ -227,9 +194,9 @@ fn is_model(path: &Path) -> bool {
     });
     match metadata {
         Ok(metadata) => !is_companion(&metadata),
-        Err(_) => !path
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().starts_with("mmproj")),
+        Err(_) => {
+            !path.file_name().is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().starts_with("mmproj"))
+        }
     }
 }
 
@@ -241,13 +208,6 @@ fn is_companion(metadata: &GgufMetadata) -> bool {
 
 fn ambiguous(directory: &Path, what: &str, choices: &[&str]) -> WeightsError {
     let listed: Vec<String> = choices.iter().map(|choice| format!("`{choice}`")).collect();
-    let reason = format!(
-        "expected one model, found {} {what}: {}; name one of them",
-        choices.len(),
-        listed.join(", ")
-    );
-    WeightsError::Ambiguous {
-        path: directory.to_path_buf(),
-        reason,
-    }
+    let reason = format!("expected one model, found {} {what}: {}; name one of them", choices.len(), listed.join(", "));
+    WeightsError::Ambiguous { path: directory.to_path_buf(), reason }
 }

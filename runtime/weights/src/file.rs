@@ -41,26 +41,17 @@ impl FileBytes {
             // open; nothing in this crate writes to a weight file. All text taken from a header is copied out first.
             Storage::Mapped(unsafe { Mmap::map(&file) }.map_err(io_error(path))?)
         };
-        Ok(FileBytes {
-            path: path.to_path_buf(),
-            storage,
-        })
+        Ok(FileBytes { path: path.to_path_buf(), storage })
     }
 
     /// Bytes that are part of the program.
     pub fn from_static(name: &str, bytes: &'static [u8]) -> FileBytes {
-        FileBytes {
-            path: PathBuf::from(name),
-            storage: Storage::Static(bytes),
-        }
+        FileBytes { path: PathBuf::from(name), storage: Storage::Static(bytes) }
     }
 
     /// Bytes in memory.
     pub fn from_vec(name: &str, bytes: Vec<u8>) -> FileBytes {
-        FileBytes {
-            path: PathBuf::from(name),
-            storage: Storage::Owned(bytes),
-        }
+        FileBytes { path: PathBuf::from(name), storage: Storage::Owned(bytes) }
     }
 
     /// The path as given, or the name of bytes in memory.
@@ -79,43 +70,27 @@ impl FileBytes {
 
     /// An error about this file.
     pub fn malformed(&self, reason: impl Into<String>) -> WeightsError {
-        WeightsError::Malformed {
-            path: self.path.clone(),
-            reason: reason.into(),
-        }
+        WeightsError::Malformed { path: self.path.clone(), reason: reason.into() }
     }
 }
 
 impl fmt::Debug for FileBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileBytes")
-            .field("path", &self.path)
-            .field("n_bytes", &self.bytes().len())
-            .finish()
+        f.debug_struct("FileBytes").field("path", &self.path).field("n_bytes", &self.bytes().len()).finish()
     }
 }
 
 /// Reads a text file that belongs to a model.
 pub(crate) fn read_text(path: &Path) -> Result<String> {
     let file = open_regular(path)?;
-    let malformed = |reason: String| WeightsError::Malformed {
-        path: path.to_path_buf(),
-        reason,
-    };
+    let malformed = |reason: String| WeightsError::Malformed { path: path.to_path_buf(), reason };
     let mut bytes = Vec::new();
-    file.take(MAX_TEXT_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(io_error(path))?;
+    file.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(io_error(path))?;
     if bytes.len() as u64 > MAX_TEXT_BYTES {
-        return Err(malformed(format!(
-            "expected a text file of at most {MAX_TEXT_BYTES} bytes, found more"
-        )));
+        return Err(malformed(format!("expected a text file of at most {MAX_TEXT_BYTES} bytes, found more")));
     }
     String::from_utf8(bytes).map_err(|e| {
-        malformed(format!(
-            "expected UTF-8 text, found other bytes at offset {}",
-            e.utf8_error().valid_up_to()
-        ))
+        malformed(format!("expected UTF-8 text, found other bytes at offset {}", e.utf8_error().valid_up_to()))
     })
 }
 
@@ -123,11 +98,7 @@ pub(crate) fn read_text(path: &Path) -> Result<String> {
 fn open_regular(path: &Path) -> Result<File> {
     let kind = std::fs::metadata(path).map_err(io_error(path))?;
     if !kind.is_file() {
-        let found = if kind.is_dir() {
-            "a directory"
-        } else {
-            "a device or pipe"
-        };
+        let found = if kind.is_dir() { "a directory" } else { "a device or pipe" };
         let message = format!("expected a regular file, found {found}");
         return Err(io_error(path)(io::Error::new(io::ErrorKind::InvalidInput, message)));
     }
@@ -136,8 +107,5 @@ fn open_regular(path: &Path) -> Result<File> {
 
 /// Names the file an operating system error is about.
 pub(crate) fn io_error(path: &Path) -> impl Fn(io::Error) -> WeightsError {
-    move |source| WeightsError::Io {
-        path: path.to_path_buf(),
-        source,
-    }
+    move |source| WeightsError::Io { path: path.to_path_buf(), source }
 }

@@ -42,14 +42,7 @@ pub(crate) fn parse(file: &FileBytes) -> Result<Table> {
         };
         // `read_metadata` has checked that the offsets lie in the file.
         let (start, end) = info.data_offsets;
-        table.push((
-            TensorInfo {
-                name,
-                dtype,
-                shape: info.shape.clone(),
-            },
-            data_start + start..data_start + end,
-        ));
+        table.push((TensorInfo { name, dtype, shape: info.shape.clone() }, data_start + start..data_start + end));
     }
     Ok(table)
 }
@@ -75,10 +68,7 @@ const DTYPES: &[(safetensors::Dtype, Dtype)] = &[
 ];
 
 fn dtype(found: safetensors::Dtype) -> Option<Dtype> {
-    DTYPES
-        .iter()
-        .find(|(theirs, _)| *theirs == found)
-        .map(|(_, ours)| *ours)
+    DTYPES.iter().find(|(theirs, _)| *theirs == found).map(|(_, ours)| *ours)
 }
 
 /// The crate's error in this crate's words.
@@ -120,18 +110,11 @@ pub(crate) fn open_index(index: &Path) -> Result<Vec<(FileBytes, Table)>> {
     let weight_map = read_index(index)?;
     let directory = index.parent().unwrap_or(Path::new(""));
     let names: BTreeSet<&str> = weight_map.values().map(String::as_str).collect();
-    let absent: Vec<&str> = names
-        .iter()
-        .copied()
-        .filter(|name| !directory.join(name).is_file())
-        .collect();
+    let absent: Vec<&str> = names.iter().copied().filter(|name| !directory.join(name).is_file()).collect();
     if !absent.is_empty() {
         return Err(missing(index, names.len(), &absent));
     }
-    names
-        .into_iter()
-        .map(|name| open_indexed(index, directory, name, &weight_map))
-        .collect()
+    names.into_iter().map(|name| open_indexed(index, directory, name, &weight_map)).collect()
 }
 
 /// One file of an index: of its tensors, those that the index takes from it.
@@ -146,39 +129,25 @@ fn open_indexed(
     let mut table = parse(&file)?;
     table.retain(|(info, _)| weight_map.get(&info.name).is_some_and(|of| of == name));
     let found: BTreeSet<&str> = table.iter().map(|(info, _)| info.name.as_str()).collect();
-    let expected = weight_map
-        .iter()
-        .filter(|(_, of)| *of == name)
-        .map(|(tensor, _)| tensor.as_str());
+    let expected = weight_map.iter().filter(|(_, of)| *of == name).map(|(tensor, _)| tensor.as_str());
     let lacking: Vec<&str> = expected.filter(|tensor| !found.contains(tensor)).collect();
     if !lacking.is_empty() {
-        let reason = format!(
-            "expected `{name}` to hold {}, found no such tensor there",
-            list(&lacking)
-        );
-        return Err(WeightsError::Malformed {
-            path: index.to_path_buf(),
-            reason,
-        });
+        let reason = format!("expected `{name}` to hold {}, found no such tensor there", list(&lacking));
+        return Err(WeightsError::Malformed { path: index.to_path_buf(), reason });
     }
     Ok((file, table))
 }
 
 /// The `weight_map` of an index: tensor name to file name.
 fn read_index(index: &Path) -> Result<BTreeMap<String, String>> {
-    let malformed = |reason: String| WeightsError::Malformed {
-        path: index.to_path_buf(),
-        reason,
-    };
+    let malformed = |reason: String| WeightsError::Malformed { path: index.to_path_buf(), reason };
     let text = read_text(index)?;
     let json: serde_json::Value =
         serde_json::from_str(&text).map_err(|e| malformed(format!("expected a JSON index, found: {e}")))?;
     let map = json.get("weight_map").and_then(serde_json::Value::as_object);
     let map = map.filter(|map| !map.is_empty());
     let Some(map) = map else {
-        return Err(malformed(
-            "expected an object `weight_map` of tensors and files, found none".into(),
-        ));
+        return Err(malformed("expected an object `weight_map` of tensors and files, found none".into()));
     };
     let mut weight_map = BTreeMap::new();
     for (tensor, file) in map {
@@ -216,10 +185,7 @@ fn missing(index: &Path, n_files: usize, absent: &[&str]) -> WeightsError {
         absent.len(),
         list(absent)
     );
-    WeightsError::Missing {
-        path: index.to_path_buf(),
-        reason,
-    }
+    WeightsError::Missing { path: index.to_path_buf(), reason }
 }
 
 fn list(names: &[&str]) -> String {

@@ -10,30 +10,12 @@ const MAX_SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
 
 /// First bytes of files that people hand over in place of weights, and what to call them.
 const KNOWN: &[(&[u8], &str)] = &[
-    (
-        b"version https://git-lfs",
-        "a git-lfs pointer, not the file itself (run `git lfs pull`)",
-    ),
-    (
-        b"PK\x03\x04",
-        "a zip archive, perhaps a PyTorch checkpoint (convert it to safetensors)",
-    ),
-    (
-        b"\x80\x02",
-        "a Python pickle, perhaps a PyTorch checkpoint (convert it to safetensors)",
-    ),
-    (
-        b"\x80\x03",
-        "a Python pickle, perhaps a PyTorch checkpoint (convert it to safetensors)",
-    ),
-    (
-        b"\x80\x04",
-        "a Python pickle, perhaps a PyTorch checkpoint (convert it to safetensors)",
-    ),
-    (
-        b"\x80\x05",
-        "a Python pickle, perhaps a PyTorch checkpoint (convert it to safetensors)",
-    ),
+    (b"version https://git-lfs", "a git-lfs pointer, not the file itself (run `git lfs pull`)"),
+    (b"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint (convert it to safetensors)"),
+    (b"\x80\x02", "a Python pickle, perhaps a PyTorch checkpoint (convert it to safetensors)"),
+    (b"\x80\x03", "a Python pickle, perhaps a PyTorch checkpoint (convert it to safetensors)"),
+    (b"\x80\x04", "a Python pickle, perhaps a PyTorch checkpoint (convert it to safetensors)"),
+    (b"\x80\x05", "a Python pickle, perhaps a PyTorch checkpoint (convert it to safetensors)"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file (convert it to safetensors)"),
     (b"\x93NUMPY", "a NumPy array"),
     (b"lmgg", "a llama.cpp file from before GGUF (convert it again)"),
@@ -105,10 +87,7 @@ fn describe(bytes: &[u8]) -> String {
     if head.iter().all(|&b| b == 0) {
         return "zeros, perhaps an incomplete download".into();
     }
-    let text = String::from_utf8_lossy(head)
-        .trim_start_matches('\u{feff}')
-        .trim_start()
-        .to_ascii_lowercase();
+    let text = String::from_utf8_lossy(head).trim_start_matches('\u{feff}').trim_start().to_ascii_lowercase();
     if text.starts_with("<!doctype") || text.starts_with("<html") || text.starts_with("<?xml") {
         return "a web page, perhaps the error page of a download".into();
     }

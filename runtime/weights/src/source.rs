@@ -115,13 +115,7 @@ impl Source {
             WeightFormat::Safetensors => {
                 let table = safetensors::parse(&file)?;
                 let config = Config::from_json(name, "{}")?;
-                Self::assemble(
-                    PathBuf::from(name),
-                    None,
-                    WeightFormat::Safetensors,
-                    config,
-                    vec![(file, table)],
-                )
+                Self::assemble(PathBuf::from(name), None, WeightFormat::Safetensors, config, vec![(file, table)])
             }
         }
     }
@@ -162,10 +156,7 @@ impl Source {
         let config = Config::from_gguf(metadata.path(), metadata.clone());
         let files = set.into_iter().map(|(file, gguf)| (file, gguf.tensors)).collect();
         let source = Self::assemble(path, directory, WeightFormat::Gguf, config, files)?;
-        Ok(Source {
-            metadata: Some(metadata),
-            ..source
-        })
+        Ok(Source { metadata: Some(metadata), ..source })
     }
 
     fn from_safetensors(
@@ -176,13 +167,7 @@ impl Source {
     ) -> Result<Source> {
         let config = read_config(path, directory, need)?;
         let directory = Some(directory.to_path_buf());
-        Self::assemble(
-            path.to_path_buf(),
-            directory,
-            WeightFormat::Safetensors,
-            config,
-            open()?,
-        )
+        Self::assemble(path.to_path_buf(), directory, WeightFormat::Safetensors, config, open()?)
     }
 
     /// Joins the tables of several files into one, sorted by name.
@@ -197,11 +182,7 @@ impl Source {
         let mut rows = Vec::new();
         for (index, (file, table)) in tables.into_iter().enumerate() {
             files.push(file);
-            rows.extend(
-                table
-                    .into_iter()
-                    .map(|(info, range)| (info, Place { file: index, range })),
-            );
+            rows.extend(table.into_iter().map(|(info, range)| (info, Place { file: index, range })));
         }
         rows.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
         for pair in rows.windows(2) {
@@ -209,30 +190,13 @@ impl Source {
                 && first.name == second.name
             {
                 let [a, b] = [a, b].map(|place| files.get(place.file).map_or(path.as_path(), FileBytes::path));
-                let reason = format!(
-                    "tensor `{}` is there twice: expected it only in `{}`",
-                    first.name,
-                    a.display()
-                );
-                return Err(WeightsError::Malformed {
-                    path: b.to_path_buf(),
-                    reason,
-                });
+                let reason = format!("tensor `{}` is there twice: expected it only in `{}`", first.name, a.display());
+                return Err(WeightsError::Malformed { path: b.to_path_buf(), reason });
             }
         }
         let paths = files.iter().map(|file| file.path().to_path_buf()).collect();
         let (tensors, places) = rows.into_iter().unzip();
-        Ok(Source {
-            path,
-            directory,
-            format,
-            config,
-            metadata: None,
-            files,
-            paths,
-            tensors,
-            places,
-        })
+        Ok(Source { path, directory, format, config, metadata: None, files, paths, tensors, places })
     }
 
     /// The path as the caller gave it (not resolved through links), or the name of an in-memory source.
@@ -295,10 +259,7 @@ impl Source {
     pub fn sidecar(&self, file_name: &str) -> Result<Option<String>> {
         if !safetensors::is_base_name(file_name) {
             let reason = "expected the name of a file beside the model, found a path".into();
-            return Err(WeightsError::Malformed {
-                path: PathBuf::from(file_name),
-                reason,
-            });
+            return Err(WeightsError::Malformed { path: PathBuf::from(file_name), reason });
         }
         let Some(directory) = &self.directory else {
             return Ok(None);
@@ -318,9 +279,7 @@ impl Source {
 }
 
 fn is_index(path: &Path) -> bool {
-    path.file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| name.ends_with(".safetensors.index.json"))
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(".safetensors.index.json"))
 }
 
 fn read_config(path: &Path, directory: &Path, need: Need) -> Result<Config> {
@@ -329,14 +288,8 @@ fn read_config(path: &Path, directory: &Path, need: Need) -> Result<Config> {
     }
     let file = directory.join("config.json");
     if !file.is_file() {
-        let reason = format!(
-            "expected the model's config beside its safetensors as `{}`, found none",
-            file.display()
-        );
-        return Err(WeightsError::Missing {
-            path: path.to_path_buf(),
-            reason,
-        });
+        let reason = format!("expected the model's config beside its safetensors as `{}`, found none", file.display());
+        return Err(WeightsError::Missing { path: path.to_path_buf(), reason });
     }
     Ok(Config::from_json(&file, &read_text(&file)?)?)
 }

@@ -28,9 +28,7 @@ fn quote_non_finite(text: &str) -> Option<String> {
             continue;
         }
         in_string = c == '"';
-        let literal = ["-Infinity", "Infinity", "NaN"]
-            .into_iter()
-            .find(|literal| text[at..].starts_with(literal));
+        let literal = ["-Infinity", "Infinity", "NaN"].into_iter().find(|literal| text[at..].starts_with(literal));
         if let Some(literal) = literal.filter(|_| at >= done) {
             quoted.push_str(&text[done..at]);
             quoted.push_str(&format!(r#"{{"__float__":"{literal}"}}"#));

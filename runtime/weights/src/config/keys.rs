@@ -49,13 +49,8 @@ fn qualify(name: &str, architecture: &str) -> String {
 }
 
 /// Objects of `config.json` that hold the language model of a multimodal wrapper.
-pub(super) const TEXT_SECTIONS: &[&str] = &[
-    "text_config",
-    "llm_config",
-    "language_config",
-    "lm_config",
-    "thinker_config.text_config",
-];
+pub(super) const TEXT_SECTIONS: &[&str] =
+    &["text_config", "llm_config", "language_config", "lm_config", "thinker_config.text_config"];
 
 /// Names of the object that says how rotary positions are stretched, as published before and since transformers 5.
 pub(super) const ROPE_SECTIONS: &[&str] = &["rope_scaling", "rope_parameters"];
@@ -67,10 +62,7 @@ macro_rules! rows {
 }
 
 /// Keys of an object that is no section known here: looked up as they are.
-pub(super) static PLAIN: KeyTable = KeyTable {
-    rows: &[],
-    gguf_prefix: "",
-};
+pub(super) static PLAIN: KeyTable = KeyTable { rows: &[], gguf_prefix: "" };
 
 /// Keys of a model.
 #[rustfmt::skip]

@@ -85,10 +85,7 @@ pub struct Config {
 #[derive(Clone)]
 enum View {
     Json(Arc<JsonView>),
-    Gguf {
-        metadata: GgufMetadata,
-        architecture: Arc<str>,
-    },
+    Gguf { metadata: GgufMetadata, architecture: Arc<str> },
 }
 
 /// Objects of `config.json`, the more specific one first, each with the path that messages put before its keys.
@@ -117,21 +114,13 @@ impl Config {
             }
         }
         objects.push((String::new(), outer));
-        Ok(Config {
-            path,
-            view: View::Json(Arc::new(JsonView { objects })),
-            keys: &MODEL,
-        })
+        Ok(Config { path, view: View::Json(Arc::new(JsonView { objects })), keys: &MODEL })
     }
 
     /// Wraps GGUF metadata. `path` is what messages name.
     pub fn from_gguf(path: impl Into<PathBuf>, metadata: GgufMetadata) -> Config {
         let architecture = metadata.str(ARCHITECTURE).ok().flatten().unwrap_or_default().into();
-        Config {
-            path: path.into(),
-            view: View::Gguf { metadata, architecture },
-            keys: &MODEL,
-        }
+        Config { path: path.into(), view: View::Gguf { metadata, architecture }, keys: &MODEL }
     }
 
     /// Which kind of file this is.
@@ -155,14 +144,8 @@ impl Config {
             View::Json(view) => {
                 let outermost_first = || view.objects.iter().rev().map(|(_, object)| object);
                 let model_types = outermost_first().filter_map(|object| object.get("model_type"));
-                let classes = outermost_first()
-                    .filter_map(|object| object.get("architectures")?.as_array())
-                    .flatten();
-                model_types
-                    .chain(classes)
-                    .filter_map(Json::as_str)
-                    .map(str::to_owned)
-                    .collect()
+                let classes = outermost_first().filter_map(|object| object.get("architectures")?.as_array()).flatten();
+                model_types.chain(classes).filter_map(Json::as_str).map(str::to_owned).collect()
             }
         };
         names.retain(|name| !name.is_empty());
@@ -310,10 +293,7 @@ impl Config {
         let is_rope = ROPE_SECTIONS.contains(&key);
         match &self.view {
             View::Gguf { .. } if is_rope => {
-                let section = Config {
-                    keys: &ROPE,
-                    ..self.clone()
-                };
+                let section = Config { keys: &ROPE, ..self.clone() };
                 let scales = section.opt_str("type")?.is_some_and(|kind| kind != "none");
                 Ok(scales.then_some(section))
             }
@@ -331,31 +311,17 @@ impl Config {
                         found,
                     });
                 };
-                let view = View::Json(Arc::new(JsonView {
-                    objects: vec![(format!("{path}."), inner.clone())],
-                }));
+                let view = View::Json(Arc::new(JsonView { objects: vec![(format!("{path}."), inner.clone())] }));
                 // What is nested in a rope section (one object per kind of layer) is rope too.
-                let keys = if is_rope || std::ptr::eq(self.keys, &ROPE) {
-                    &ROPE
-                } else {
-                    &PLAIN
-                };
-                Ok(Some(Config {
-                    path: self.path.clone(),
-                    view,
-                    keys,
-                }))
+                let keys = if is_rope || std::ptr::eq(self.keys, &ROPE) { &ROPE } else { &PLAIN };
+                Ok(Some(Config { path: self.path.clone(), view, keys }))
             }
         }
     }
 
     /// An [`Unsupported`](ConfigError::Unsupported) error about `key`, for the one who reads the config.
     pub fn unsupported(&self, key: &str, reason: impl Into<String>) -> ConfigError {
-        ConfigError::Unsupported {
-            path: self.path.clone(),
-            key: self.spell(key),
-            reason: reason.into(),
-        }
+        ConfigError::Unsupported { path: self.path.clone(), key: self.spell(key), reason: reason.into() }
     }
 
     /// The value under `key` through `want`, which says whether it is of the right type.
@@ -394,10 +360,7 @@ impl Config {
     }
 
     fn missing(&self, key: &str) -> ConfigError {
-        ConfigError::Missing {
-            path: self.path.clone(),
-            key: self.spell(key),
-        }
+        ConfigError::Missing { path: self.path.clone(), key: self.spell(key) }
     }
 
     /// `key` as this file spells it, or would.
@@ -413,12 +376,9 @@ impl Config {
             },
             // Without an architecture no key of one can be spelled.
             View::Gguf { architecture, .. } if architecture.is_empty() => ARCHITECTURE.to_owned(),
-            View::Gguf { architecture, .. } => self
-                .keys
-                .gguf_names(key, architecture)
-                .into_iter()
-                .next()
-                .unwrap_or_else(|| key.to_owned()),
+            View::Gguf { architecture, .. } => {
+                self.keys.gguf_names(key, architecture).into_iter().next().unwrap_or_else(|| key.to_owned())
+            }
         }
     }
 
@@ -446,9 +406,7 @@ impl JsonView {
     fn find<'a>(&self, names: impl Iterator<Item = &'a str>) -> Option<(String, &Json)> {
         let names: Vec<&str> = names.collect();
         for (prefix, object) in &self.objects {
-            let found = names
-                .iter()
-                .filter_map(|name| Some((name, json::lookup(object, name)?)));
+            let found = names.iter().filter_map(|name| Some((name, json::lookup(object, name)?)));
             let (mut present, mut valued) = (false, None);
             for (name, value) in found {
                 present = true;
@@ -466,10 +424,7 @@ impl JsonView {
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Config")
-            .field("path", &self.path)
-            .field("kind", &self.kind())
-            .finish_non_exhaustive()
+        f.debug_struct("Config").field("path", &self.path).field("kind", &self.kind()).finish_non_exhaustive()
     }
 }
 

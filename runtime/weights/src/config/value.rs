@@ -38,12 +38,7 @@ impl<'a> Value<'a> {
             Json::String(text) => Value::Text(text),
             Json::Array(items) => {
                 let null = || Value::Other("null".into());
-                Value::List(
-                    items
-                        .iter()
-                        .map(|item| Value::from_json(item).unwrap_or_else(null))
-                        .collect(),
-                )
+                Value::List(items.iter().map(|item| Value::from_json(item).unwrap_or_else(null)).collect())
             }
             Json::Object(object) => match json::saved_float(object) {
                 Some(value) => Value::Float(value),

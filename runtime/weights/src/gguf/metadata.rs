@@ -81,13 +81,7 @@ impl GgufMetadata {
             }
         }
         let header = file.get(..reader.offset()).unwrap_or_default().to_vec();
-        Ok(GgufMetadata {
-            section: Arc::new(Section {
-                path: path.to_path_buf(),
-                header,
-                entries,
-            }),
-        })
+        Ok(GgufMetadata { section: Arc::new(Section { path: path.to_path_buf(), header, entries }) })
     }
 
     /// The file, for messages.
@@ -125,10 +119,7 @@ impl GgufMetadata {
         if !matches!(entry.kind, Kind::Scalar(GGUFValueType::String)) {
             return Err(self.mistyped(key, EXPECTED));
         }
-        let text = self
-            .bytes_of(entry)
-            .get(8..)
-            .and_then(|bytes| std::str::from_utf8(bytes).ok());
+        let text = self.bytes_of(entry).get(8..).and_then(|bytes| std::str::from_utf8(bytes).ok());
         text.map(Some).ok_or_else(|| self.mistyped(key, EXPECTED))
     }
 
@@ -284,17 +275,8 @@ impl GgufMetadata {
 
     /// An error that says what is under `key` instead.
     pub(crate) fn mistyped(&self, key: &str, expected: &'static str) -> ConfigError {
-        let found = self
-            .section
-            .entries
-            .get(key)
-            .map_or("nothing".into(), |entry| self.describe(entry));
-        ConfigError::Mistyped {
-            path: self.section.path.clone(),
-            key: key.to_owned(),
-            expected,
-            found,
-        }
+        let found = self.section.entries.get(key).map_or("nothing".into(), |entry| self.describe(entry));
+        ConfigError::Mistyped { path: self.section.path.clone(), key: key.to_owned(), expected, found }
     }
 
     fn describe(&self, entry: &Entry) -> String {
@@ -329,17 +311,11 @@ impl Entry {
             skip_array(reader, element, len, &what, 1)?;
             let len =
                 usize::try_from(len).or_else(|_| fail(format!("{what}: an array of {len} entries is too long")))?;
-            return Ok(Entry {
-                kind: Kind::Array { element, len },
-                bytes: start..reader.offset(),
-            });
+            return Ok(Entry { kind: Kind::Array { element, len }, bytes: start..reader.offset() });
         }
         let start = reader.offset();
         skip_array(reader, kind, 1, &what, 1)?;
-        Ok(Entry {
-            kind: Kind::Scalar(kind),
-            bytes: start..reader.offset(),
-        })
+        Ok(Entry { kind: Kind::Scalar(kind), bytes: start..reader.offset() })
     }
 }
 
@@ -352,9 +328,7 @@ fn skip_array(
     depth: usize,
 ) -> reader::Result<()> {
     if depth > GGUF_MAX_METADATA_NESTING_DEPTH {
-        return fail(format!(
-            "{what}: arrays are nested deeper than {GGUF_MAX_METADATA_NESTING_DEPTH}"
-        ));
+        return fail(format!("{what}: arrays are nested deeper than {GGUF_MAX_METADATA_NESTING_DEPTH}"));
     }
     match element {
         GGUFValueType::String => {

@@ -81,9 +81,7 @@ fn fixed_header(reader: &mut Reader<'_>) -> reader::Result<(u64, u64)> {
 }
 
 fn alignment(file: &FileBytes, metadata: &GgufMetadata) -> Result<u64> {
-    let alignment = metadata
-        .u64("general.alignment")?
-        .unwrap_or(GGUF_DEFAULT_ALIGNMENT as u64);
+    let alignment = metadata.u64("general.alignment")?.unwrap_or(GGUF_DEFAULT_ALIGNMENT as u64);
     if alignment.is_power_of_two() && alignment <= MAX_ALIGNMENT {
         return Ok(alignment);
     }
@@ -109,13 +107,10 @@ fn locate(
                 info.name
             )));
         }
-        let range = data_start
-            .checked_add(offset)
-            .and_then(|start| usize::try_from(start).ok())
-            .and_then(|start| {
-                let end = start.checked_add(n_bytes)?;
-                (end <= file_len).then_some(start..end)
-            });
+        let range = data_start.checked_add(offset).and_then(|start| usize::try_from(start).ok()).and_then(|start| {
+            let end = start.checked_add(n_bytes)?;
+            (end <= file_len).then_some(start..end)
+        });
         let Some(range) = range else {
             return Err(file.malformed(format!(
                 "tensor `{}`: expected {n_bytes} bytes at offset {offset} of the data at byte {data_start}, \
@@ -146,8 +141,5 @@ fn refuse_overlap(file: &FileBytes, tensors: &[(TensorInfo, Range<usize>)]) -> R
 
 /// The error of a file that lacks its siblings.
 fn missing(file: &FileBytes, reason: String) -> WeightsError {
-    WeightsError::Missing {
-        path: file.path().to_path_buf(),
-        reason,
-    }
+    WeightsError::Missing { path: file.path().to_path_buf(), reason }
 }

@@ -71,16 +71,11 @@ impl<'a> Reader<'a> {
         let start = self.offset;
         let length = self.u64(what)?;
         if length == 0 || length > max_bytes {
-            return fail(format!(
-                "byte offset {start}: expected a {what} of 1 to {max_bytes} bytes, found {length}"
-            ));
+            return fail(format!("byte offset {start}: expected a {what} of 1 to {max_bytes} bytes, found {length}"));
         }
         let bytes = self.take(length, what)?;
-        std::str::from_utf8(bytes).or_else(|_| {
-            fail(format!(
-                "byte offset {start}: expected a {what} in UTF-8, found other bytes"
-            ))
-        })
+        std::str::from_utf8(bytes)
+            .or_else(|_| fail(format!("byte offset {start}: expected a {what} in UTF-8, found other bytes")))
     }
 
     /// The tag that says how a value is stored.
@@ -88,9 +83,7 @@ impl<'a> Reader<'a> {
         let start = self.offset;
         let id = self.u32(what)?;
         GGUFValueType::from_u32(id).or_else(|_| {
-            fail(format!(
-                "byte offset {start}: expected a value type from 0 to 12 for {what}, found {id}"
-            ))
+            fail(format!("byte offset {start}: expected a value type from 0 to 12 for {what}, found {id}"))
         })
     }
 }

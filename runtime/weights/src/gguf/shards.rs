@@ -28,12 +28,7 @@ impl ShardName {
         let (stem, number) = head.rsplit_once('-')?;
         let (number, count) = (five_digits(number)?, five_digits(count)?);
         let is_shard = found.eq_ignore_ascii_case(extension) && !stem.is_empty() && (1..=count).contains(&number);
-        is_shard.then(|| ShardName {
-            stem: stem.into(),
-            number,
-            count,
-            extension: found.into(),
-        })
+        is_shard.then(|| ShardName { stem: stem.into(), number, count, extension: found.into() })
     }
 
     /// The file name of another shard of the set.
@@ -70,11 +65,7 @@ fn five_digits(text: &str) -> Option<u32> {
 /// an error before any tensor is looked at.
 pub(crate) fn open_set(file: FileBytes) -> Result<Vec<(FileBytes, Gguf)>> {
     let parsed = parse(&file)?;
-    let name = file
-        .path()
-        .file_name()
-        .and_then(|name| name.to_str())
-        .and_then(|name| ShardName::parse(name, "gguf"));
+    let name = file.path().file_name().and_then(|name| name.to_str()).and_then(|name| ShardName::parse(name, "gguf"));
     let declared = parsed.metadata.u64("split.count")?;
     let count = declared.unwrap_or(name.as_ref().map_or(1, |name| name.count.into()));
     if count <= 1 {
@@ -86,9 +77,7 @@ pub(crate) fn open_set(file: FileBytes) -> Result<Vec<(FileBytes, Gguf)>> {
         )));
     };
     let directory = file.path().parent().unwrap_or(Path::new(""));
-    let paths = name
-        .set_in(directory)
-        .map_err(|absent| missing(&file, describe_absent(&absent, name.count)))?;
+    let paths = name.set_in(directory).map_err(|absent| missing(&file, describe_absent(&absent, name.count)))?;
 
     let given = name.number;
     let mut given_file = Some((file, parsed));
@@ -113,15 +102,15 @@ pub(crate) fn open_set(file: FileBytes) -> Result<Vec<(FileBytes, Gguf)>> {
 /// What a shard says of itself must be what its name says.
 fn check_number(file: &FileBytes, metadata: &GgufMetadata, number: u32, count: u64) -> Result<()> {
     if let Some(found) = metadata.u64("split.count")?.filter(|&found| found != count) {
-        return Err(file.malformed(format!(
-            "metadata key `split.count`: expected {count} as in the name, found {found}"
-        )));
+        return Err(
+            file.malformed(format!("metadata key `split.count`: expected {count} as in the name, found {found}"))
+        );
     }
     let expected = u64::from(number) - 1;
     if let Some(found) = metadata.u64("split.no")?.filter(|&found| found != expected) {
-        return Err(file.malformed(format!(
-            "metadata key `split.no`: expected {expected} as in the name, found {found}"
-        )));
+        return Err(
+            file.malformed(format!("metadata key `split.no`: expected {expected} as in the name, found {found}"))
+        );
     }
     Ok(())
 }
@@ -145,9 +134,5 @@ fn describe_absent(absent: &[String], count: u32) -> String {
     if absent.len() > MAX_LISTED {
         listed.push(format!("{} more", absent.len() - MAX_LISTED));
     }
-    format!(
-        "expected {count} shards, found {} missing: {} (incomplete download?)",
-        absent.len(),
-        listed.join(", ")
-    )
+    format!("expected {count} shards, found {} missing: {} (incomplete download?)", absent.len(), listed.join(", "))
 }

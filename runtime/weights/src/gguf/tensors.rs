@@ -37,9 +37,7 @@ pub(super) struct Descriptor {
 pub(super) fn read(reader: &mut Reader<'_>, n_tensors: u64) -> Result<Vec<Descriptor>> {
     let room = (reader.remaining() as u64 / MIN_DESCRIPTOR_BYTES).min(GGUF_MAX_TENSOR_COUNT);
     if n_tensors > room {
-        return fail(format!(
-            "expected at most {room} tensors in a file of this size, found a count of {n_tensors}"
-        ));
+        return fail(format!("expected at most {room} tensors in a file of this size, found a count of {n_tensors}"));
     }
     (0..n_tensors).map(|_| read_one(reader)).collect()
 }
@@ -49,9 +47,7 @@ fn read_one(reader: &mut Reader<'_>) -> Result<Descriptor> {
     let what = format!("tensor `{name}`");
     let rank = reader.u32(&what)? as usize;
     if rank > GGUF_MAX_DIMENSIONS {
-        return fail(format!(
-            "{what}: expected at most {GGUF_MAX_DIMENSIONS} dimensions, found {rank}"
-        ));
+        return fail(format!("{what}: expected at most {GGUF_MAX_DIMENSIONS} dimensions, found {rank}"));
     }
     // The file writes the innermost dimension first.
     let mut shape = vec![0; rank];
@@ -62,15 +58,7 @@ fn read_one(reader: &mut Reader<'_>) -> Result<Descriptor> {
     let dtype = dtype(reader.u32(&what)?, &what)?;
     let offset = reader.u64(&what)?;
     let n_bytes = n_bytes(&shape, dtype, &what)?;
-    Ok(Descriptor {
-        info: TensorInfo {
-            name: name.to_owned(),
-            dtype,
-            shape,
-        },
-        offset,
-        n_bytes,
-    })
+    Ok(Descriptor { info: TensorInfo { name: name.to_owned(), dtype, shape }, offset, n_bytes })
 }
 
 fn dtype(id: u32, what: &str) -> Result<Dtype> {
@@ -81,9 +69,7 @@ fn dtype(id: u32, what: &str) -> Result<Dtype> {
         Some((_, name)) => fail(format!(
             "{what}: tensor type {id} ({name}) was retired from the format; find or make a newer quantisation of this model"
         )),
-        None => fail(format!(
-            "{what}: expected a tensor type that this build knows, found type {id}"
-        )),
+        None => fail(format!("{what}: expected a tensor type that this build knows, found type {id}")),
     }
 }
 
@@ -98,8 +84,6 @@ fn n_bytes(shape: &[usize], dtype: Dtype, what: &str) -> Result<usize> {
     let n_elements = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
     match n_elements.and_then(|n| dtype.bytes_for(n)) {
         Some(n) => Ok(n),
-        None => fail(format!(
-            "{what}: the number of elements of shape {shape:?} is too large"
-        )),
+        None => fail(format!("{what}: the number of elements of shape {shape:?} is too large")),
     }
 }

@@ -3,7 +3,24 @@
 //! A file of a scheme draws its block in bytes, gives the formula, and has one function from a block to its elements. Scales `d` and
 //! minima `m` are f16 unless said otherwise, everything is little-endian, and arithmetic is f32.
 
+mod fields;
+mod fp4;
+pub mod grids;
+mod iq1;
+mod iq2;
+mod iq3;
+mod iq4;
 mod plain;
+mod q1;
+mod q2_k;
+mod q3_k;
+mod q4;
+mod q4_k;
+mod q5;
+mod q5_k;
+mod q6_k;
+mod q8;
+mod tq;
 
 use crate::{Dtype, Result, WeightsError};
 
@@ -35,7 +52,34 @@ pub fn dequantize(dtype: Dtype, bytes: &[u8], out: &mut [f32]) -> Result<()> {
         Dtype::U16 => each_block(bytes, out, plain::u16),
         Dtype::U32 => each_block(bytes, out, plain::u32),
         Dtype::U64 => each_block(bytes, out, plain::u64),
-        _ => return Err(WeightsError::NotDecodable { dtype }),
+        Dtype::Q4_0 => each_block(bytes, out, q4::q4_0),
+        Dtype::Q4_1 => each_block(bytes, out, q4::q4_1),
+        Dtype::Q5_0 => each_block(bytes, out, q5::q5_0),
+        Dtype::Q5_1 => each_block(bytes, out, q5::q5_1),
+        Dtype::Q8_0 => each_block(bytes, out, q8::q8_0),
+        Dtype::Q8_1 => each_block(bytes, out, q8::q8_1),
+        Dtype::Q8_K => each_block(bytes, out, q8::q8_k),
+        Dtype::Q2_K => each_block(bytes, out, q2_k::decode),
+        Dtype::Q3_K => each_block(bytes, out, q3_k::decode),
+        Dtype::Q4_K => each_block(bytes, out, q4_k::decode),
+        Dtype::Q5_K => each_block(bytes, out, q5_k::decode),
+        Dtype::Q6_K => each_block(bytes, out, q6_k::decode),
+        Dtype::IQ4_NL => each_block(bytes, out, iq4::iq4_nl),
+        Dtype::IQ4_XS => each_block(bytes, out, iq4::iq4_xs),
+        Dtype::IQ3_XXS => each_block(bytes, out, iq3::iq3_xxs),
+        Dtype::IQ3_S => each_block(bytes, out, iq3::iq3_s),
+        Dtype::IQ2_XXS => each_block(bytes, out, iq2::iq2_xxs),
+        Dtype::IQ2_XS => each_block(bytes, out, iq2::iq2_xs),
+        Dtype::IQ2_S => each_block(bytes, out, iq2::iq2_s),
+        Dtype::IQ1_S => each_block(bytes, out, iq1::iq1_s),
+        Dtype::IQ1_M => each_block(bytes, out, iq1::iq1_m),
+        Dtype::TQ1_0 => each_block(bytes, out, tq::tq1_0),
+        Dtype::TQ2_0 => each_block(bytes, out, tq::tq2_0),
+        Dtype::MXFP4 => each_block(bytes, out, fp4::mxfp4),
+        Dtype::NVFP4 => each_block(bytes, out, fp4::nvfp4),
+        Dtype::Q1_0 => each_block(bytes, out, q1::q1_0),
+        Dtype::Q2_0 => each_block(bytes, out, q1::q2_0),
+        Dtype::F8_E4M3 | Dtype::F8_E5M2 | Dtype::F8_E8M0 => return Err(WeightsError::NotDecodable { dtype }),
     }
     Ok(())
 }

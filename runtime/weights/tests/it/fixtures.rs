@@ -8,16 +8,10 @@ use kinfolk_weights::{Config, Source, WeightFormat};
 ///
 /// # Panics
 /// If it is absent where `CI` is set: there it must not be skipped.
-fn shared() -> Option<PathBuf> {
+pub fn shared() -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let found = here
-        .ancestors()
-        .map(|up| up.join("shared/fixtures/public"))
-        .find(|path| path.is_dir());
-    assert!(
-        found.is_some() || std::env::var_os("CI").is_none(),
-        "shared/fixtures/public is absent and CI is set"
-    );
+    let found = here.ancestors().map(|up| up.join("shared/fixtures/public")).find(|path| path.is_dir());
+    assert!(found.is_some() || std::env::var_os("CI").is_none(), "shared/fixtures/public is absent and CI is set");
     found
 }
 
@@ -74,10 +68,7 @@ fn every_shared_checkpoint_opens_in_both_formats_and_their_configs_agree() {
         let differences = keys.filter_map(|key| difference(key, hf.config(), gguf.config()));
         problems.extend(differences.map(|d| format!("{name}: {d}")));
     }
-    assert!(
-        n_pairs >= 40 && n_folders >= 100,
-        "{n_pairs} pairs in {n_folders} folders"
-    );
+    assert!(n_pairs >= 40 && n_folders >= 100, "{n_pairs} pairs in {n_folders} folders");
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 

@@ -1,3 +1,4 @@
 //! Integration tests of kinfolk-weights.
 
 mod fixtures;
+mod quant;
