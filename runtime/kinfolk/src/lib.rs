@@ -12,6 +12,7 @@ pub mod sampling;
 
 pub use family::{API_VERSION, AliasList, Conventions, Family};
 pub use host_driven::HostDriven;
+pub use kinfolk_macros::{enroll, family, register_lm_runner};
 pub use load::{LoadOptions, LoadRequest};
 pub use registry::{Registry, auto_runner, auto_runner_name};
 pub use runner::{
