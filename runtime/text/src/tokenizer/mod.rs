@@ -1,0 +1,249 @@
+//! Text to tokens, and what each token stands for.
+
+mod added;
+mod bpe;
+mod byte_level;
+mod config;
+mod gguf;
+mod json;
+mod pre_tokenizer;
+mod spm;
+pub(crate) mod vocabulary;
+
+use std::{borrow::Cow, ops::Range, sync::Arc};
+
+use kinfolk_weights::Source;
+
+use self::{
+    added::{AddedTokens, Segment},
+    bpe::Bpe,
+    json::Pipeline,
+    spm::Spm,
+    vocabulary::Vocabulary,
+};
+pub use self::{config::TokenizerConfig, gguf::GgufVocabulary};
+use crate::{Detokenizer, Result, TextError};
+
+/// A model's tokenizer, from `tokenizer.json` or from the vocabulary inside a GGUF file.
+#[derive(Debug)]
+pub struct Tokenizer {
+    vocabulary: Arc<Vocabulary>,
+    model: Model,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    /// Put before every text on request: BOS, as a rule.
+    prefix: Vec<u32>,
+    /// Put after every text on request: nothing, as a rule.
+    suffix: Vec<u32>,
+}
+
+/// What makes tokens of text.
+#[derive(Debug)]
+pub(crate) enum Model {
+    Json(Box<Pipeline>),
+    Bpe { added: AddedTokens, bpe: Box<Bpe> },
+    Spm { added: AddedTokens, spm: Spm, space_prefix: bool },
+}
+
+/// How a text is to be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EncodeOptions {
+    /// Put the tokens around it that the model expects around a text (BOS).
+    pub add_special: bool,
+    /// Read control tokens that are written out in the text as those tokens. Without it they are ordinary characters, which
+    /// is what text from outside must be. Tokens that are user-defined, not control, are matched either way.
+    pub parse_special: bool,
+}
+
+/// One token of an encoded text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Its id.
+    pub id: u32,
+    /// The text it stands for; U+FFFD for bytes that are no text by themselves.
+    pub piece: String,
+    /// The bytes of the encoded text it covers; empty for tokens put around it.
+    pub range: Range<usize>,
+    /// Whether it is a special token.
+    pub special: bool,
+}
+
+impl Tokenizer {
+    /// Finds and reads a model's tokenizer: the vocabulary inside a GGUF file, else `tokenizer.json` beside the model.
+    ///
+    /// # Errors
+    /// `NoTokenizer` if there is neither; what is wrong with the one that is there.
+    pub fn from_source(source: &Source) -> Result<Tokenizer> {
+        if let Some(metadata) = source.gguf()
+            && let Some(vocabulary) = GgufVocabulary::from_metadata(metadata)?
+        {
+            return vocabulary.build();
+        }
+        let Some(text) = source.sidecar("tokenizer.json")? else {
+            return Err(TextError::NoTokenizer { path: source.path().display().to_string() });
+        };
+        Tokenizer::from_json(&text, &TokenizerConfig::from_source(source)?)
+    }
+
+    /// Reads the text of `tokenizer.json`. `config` is what the files beside it say.
+    ///
+    /// # Errors
+    /// `TokenizerJson` with the section that cannot be used.
+    pub fn from_json(text: &str, config: &TokenizerConfig) -> Result<Tokenizer> {
+        json::build(text, config)
+    }
+
+    pub(crate) fn new(
+        vocabulary: Vocabulary,
+        model: Model,
+        bos: Option<u32>,
+        eos: Option<u32>,
+        prefix: Vec<u32>,
+        suffix: Vec<u32>,
+    ) -> Tokenizer {
+        Tokenizer { vocabulary: Arc::new(vocabulary), model, bos, eos, prefix, suffix }
+    }
+
+    /// Makes tokens of a text.
+    ///
+    /// # Errors
+    /// `Encode` as the tokenizer says.
+    /// # Cost
+    /// O(n log n) at worst in the bytes of the text.
+    pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
+        let mut ids = Vec::with_capacity(text.len() / 3 + 2);
+        if options.add_special {
+            ids.extend(&self.prefix);
+        }
+        self.encode_each(text, options.parse_special, |id, _| ids.push(id))?;
+        if options.add_special {
+            ids.extend(&self.suffix);
+        }
+        Ok(ids)
+    }
+
+    /// [`encode`](Self::encode), with where in the text each token comes from.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_with_offsets(&self, text: &str, options: EncodeOptions) -> Result<Vec<Token>> {
+        let mut tokens = Vec::new();
+        if options.add_special {
+            tokens.extend(self.prefix.iter().map(|&id| self.describe(id, 0..0)));
+        }
+        self.encode_each(text, options.parse_special, |id, range| tokens.push(self.describe(id, range)))?;
+        if options.add_special {
+            tokens.extend(self.suffix.iter().map(|&id| self.describe(id, text.len()..text.len())));
+        }
+        Ok(tokens)
+    }
+
+    fn describe(&self, id: u32, range: Range<usize>) -> Token {
+        let bytes = self.token_bytes(id).unwrap_or_default();
+        Token { id, piece: String::from_utf8_lossy(&bytes).into_owned(), range, special: self.is_special(id) }
+    }
+
+    fn encode_each(&self, text: &str, parse_special: bool, mut emit: impl FnMut(u32, Range<usize>)) -> Result<()> {
+        match &self.model {
+            Model::Json(pipeline) => pipeline.encode(text, parse_special, emit)?,
+            Model::Bpe { added, bpe } => {
+                for segment in added.split(text, parse_special) {
+                    match segment {
+                        Segment::Token { id, range } => emit(id, range),
+                        Segment::Text(range) => {
+                            let start = range.start;
+                            bpe.encode(&self.vocabulary, &text[range], |id, at| {
+                                emit(id, start + at.start..start + at.end)
+                            })?;
+                        }
+                    }
+                }
+            }
+            Model::Spm { added, spm, space_prefix } => {
+                for segment in added.split(text, parse_special) {
+                    match segment {
+                        Segment::Token { id, range } => emit(id, range),
+                        // Text is preceded by the start or by an added token here, never by text: the prefix is due.
+                        Segment::Text(range) => {
+                            let start = range.start;
+                            spm.encode(&self.vocabulary, &text[range], *space_prefix, |id, at| {
+                                emit(id, start + at.start..start + at.end)
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes text of tokens. Bytes that are no text become U+FFFD; ids without a token add nothing.
+    ///
+    /// Spaces are not tidied up: what `clean_up_tokenization_spaces` does is not invertible, and a stream cannot do it.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        let mut detokenizer = self.detokenizer(skip_special);
+        let mut text = String::new();
+        for &id in ids {
+            detokenizer.push_to(id, &mut text);
+        }
+        text.push_str(&detokenizer.finish());
+        text
+    }
+
+    /// Makes text of tokens as they come.
+    pub fn detokenizer(&self, skip_special: bool) -> Detokenizer {
+        Detokenizer::new(Arc::clone(&self.vocabulary), skip_special)
+    }
+
+    /// The bytes a token adds to a text; `None` for an id without a token.
+    pub fn token_bytes(&self, id: u32) -> Option<Cow<'_, [u8]>> {
+        self.vocabulary.bytes(id)
+    }
+
+    /// A token as the vocabulary spells it; `None` for an id without a token.
+    pub fn token_text(&self, id: u32) -> Option<String> {
+        self.vocabulary.text(id).map(str::to_owned)
+    }
+
+    /// The id of a token by its spelling in the vocabulary.
+    pub fn id_of(&self, text: &str) -> Option<u32> {
+        self.vocabulary.id(text)
+    }
+
+    /// One more than the highest id. The model's output may be wider.
+    pub fn vocab_size(&self) -> usize {
+        self.vocabulary.len()
+    }
+
+    /// The token that starts a text, if the model has one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The token that ends a text, if the tokenizer names one. What ends generation is [`Ends`](crate::Ends).
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// Whether a text is to start with [`bos`](Self::bos).
+    pub fn add_bos(&self) -> bool {
+        self.bos.is_some_and(|bos| self.prefix.contains(&bos))
+    }
+
+    /// Whether the token is markup, not text: hidden when special tokens are skipped.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.vocabulary.kind(id).is_some_and(|kind| kind.is_special())
+    }
+}
+
+impl TokenizerConfig {
+    /// Reads the files beside a model.
+    ///
+    /// # Errors
+    /// `Weights` if a file is there and cannot be read.
+    pub fn from_source(source: &Source) -> Result<TokenizerConfig> {
+        let tokenizer_config = source.sidecar("tokenizer_config.json")?;
+        let special_tokens_map = source.sidecar("special_tokens_map.json")?;
+        Ok(TokenizerConfig::from_json(tokenizer_config.as_deref(), special_tokens_map.as_deref()))
+    }
+}

@@ -1,0 +1,4 @@
+//! Integration tests: vectors of other implementations, fixtures, and the ways a file or a stream can go wrong.
+
+mod shared;
+mod vectors;
