@@ -52,12 +52,7 @@ impl AttentionWeights {
 
     /// `[tokens, hidden]` to the same, for layer `layer` of the step's sequences, whose caches grow by the new keys and values.
     pub fn forward(&self, team: &Team, step: &mut Step<'_>, layer: usize, x: &[f32]) -> Vec<f32> {
-        let Attention {
-            n_heads,
-            n_kv_heads,
-            head_dim,
-            ..
-        } = self.spec;
+        let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
         let (q_len, kv_len) = (n_heads * head_dim, n_kv_heads * head_dim);
         let mut q = self.q.forward(team, x);
         let mut k = self.k.forward(team, x);
@@ -73,12 +68,7 @@ impl AttentionWeights {
         if let Some(temperature) = &self.spec.query_temperature {
             scale_queries(temperature, step.tokens.iter().map(|t| t.position), &mut q, q_len);
         }
-        for ((token, k), v) in step
-            .tokens
-            .iter()
-            .zip(k.chunks_exact(kv_len))
-            .zip(v.chunks_exact(kv_len))
-        {
+        for ((token, k), v) in step.tokens.iter().zip(k.chunks_exact(kv_len)).zip(v.chunks_exact(kv_len)) {
             step.caches[token.sequence].layers[layer].append(k, v);
         }
         let mut mixed = vec![0.0; q.len()];
@@ -86,13 +76,7 @@ impl AttentionWeights {
             let (t, head) = (chunk / n_heads, chunk % n_heads);
             let token = &step.tokens[t];
             let cache = &step.caches[token.sequence].layers[layer];
-            self.head(
-                &q[chunk * head_dim..][..head_dim],
-                head * n_kv_heads / n_heads,
-                token.position,
-                cache,
-                out,
-            );
+            self.head(&q[chunk * head_dim..][..head_dim], head * n_kv_heads / n_heads, token.position, cache, out);
         });
         self.o.forward(team, &mixed)
     }
@@ -104,9 +88,8 @@ impl AttentionWeights {
             Mask::Window(window) => (position + 1).saturating_sub(window),
             _ => 0,
         };
-        let mut scores: Vec<f32> = (first..=position)
-            .map(|p| simd::dot(q, &cache.k(p)[part.clone()]) * self.spec.scale)
-            .collect();
+        let mut scores: Vec<f32> =
+            (first..=position).map(|p| simd::dot(q, &cache.k(p)[part.clone()]) * self.spec.scale).collect();
         if let Some(cap) = self.spec.softcap {
             crate::activation::softcap(&mut scores, cap);
         }

@@ -27,21 +27,13 @@ pub(crate) struct LayerCache {
 
 impl LayerCache {
     pub fn new(width: usize, window: Option<usize>) -> LayerCache {
-        LayerCache {
-            width,
-            window,
-            first: 0,
-            k: Vec::new(),
-            v: Vec::new(),
-        }
+        LayerCache { width, window, first: 0, k: Vec::new(), v: Vec::new() }
     }
 
     /// Makes room for `n` more positions, so that [`append`](Self::append) cannot fail.
     pub fn reserve(&mut self, n: usize) -> Result<(), ForwardError> {
         let needed = n * self.width;
-        let failed = |_| ForwardError::OutOfMemory {
-            needed_bytes: 2 * 4 * needed as u64,
-        };
+        let failed = |_| ForwardError::OutOfMemory { needed_bytes: 2 * 4 * needed as u64 };
         self.k.try_reserve(needed).map_err(failed)?;
         self.v.try_reserve(needed).map_err(failed)
     }
@@ -110,11 +102,7 @@ impl Cache for CpuCache {
         if n >= self.len() {
             return self.len();
         }
-        let n = if self.layers.iter().all(|layer| layer.can_go_back_to(n)) {
-            n
-        } else {
-            0
-        };
+        let n = if self.layers.iter().all(|layer| layer.can_go_back_to(n)) { n } else { 0 };
         self.tokens.truncate(n);
         self.layers.iter_mut().for_each(|layer| layer.truncate(n));
         n
@@ -129,11 +117,7 @@ impl Cache for CpuCache {
         for layer in &self.layers {
             put(&mut out, layer.width);
             put(&mut out, layer.first);
-            layer
-                .k
-                .iter()
-                .chain(&layer.v)
-                .for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
+            layer.k.iter().chain(&layer.v).for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
         }
         out
     }
@@ -154,10 +138,7 @@ impl Cache for CpuCache {
             if width != own.width {
                 return Err(format!("expected keys of {} elements, found {width}", own.width));
             }
-            let n = n_tokens
-                .checked_sub(first)
-                .and_then(|n| n.checked_mul(width))
-                .ok_or("the snapshot is damaged")?;
+            let n = n_tokens.checked_sub(first).and_then(|n| n.checked_mul(width)).ok_or("the snapshot is damaged")?;
             let layer = LayerCache {
                 first,
                 k: take_words(&mut rest, n)?.map(f32::from_le_bytes).collect(),
@@ -165,18 +146,12 @@ impl Cache for CpuCache {
                 ..*own
             };
             if !layer.can_go_back_to(n_tokens) {
-                return Err(format!(
-                    "expected the last {:?} positions of a window, found fewer",
-                    layer.window
-                ));
+                return Err(format!("expected the last {:?} positions of a window, found fewer", layer.window));
             }
             layers.push(layer);
         }
         if !rest.is_empty() {
-            return Err(format!(
-                "expected the end of the snapshot, found {} more bytes",
-                rest.len()
-            ));
+            return Err(format!("expected the end of the snapshot, found {} more bytes", rest.len()));
         }
         (self.tokens, self.layers) = (tokens, layers);
         Ok(())
@@ -211,10 +186,7 @@ fn take(rest: &mut &[u8]) -> Result<usize, String> {
 
 /// `n` little-endian words of four bytes.
 fn take_words<'a>(rest: &mut &'a [u8], n: usize) -> Result<impl Iterator<Item = [u8; 4]> + use<'a>, String> {
-    let len = n
-        .checked_mul(4)
-        .filter(|len| *len <= rest.len())
-        .ok_or("the snapshot is cut short")?;
+    let len = n.checked_mul(4).filter(|len| *len <= rest.len()).ok_or("the snapshot is cut short")?;
     let (head, tail) = rest.split_at(len);
     *rest = tail;
     Ok(head.as_chunks::<4>().0.iter().copied())

@@ -15,9 +15,7 @@ pub struct CpuExecutor {
 }
 
 /// The one instance.
-pub static CPU: CpuExecutor = CpuExecutor {
-    team: Mutex::new(Weak::new()),
-};
+pub static CPU: CpuExecutor = CpuExecutor { team: Mutex::new(Weak::new()) };
 
 #[distributed_slice(EXECUTORS)]
 static ENTRY: &dyn Executor = &CPU;
@@ -56,9 +54,7 @@ impl Executor for CpuExecutor {
         context: &LoadContext<'_>,
     ) -> Result<Arc<dyn Model>, LoadError> {
         supports(&decoder)?;
-        let n_threads = context
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let n_threads = context.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let team = self.team(n_threads.max(1));
         Ok(Arc::new(CpuModel::load(decoder, source, context, team)?))
     }

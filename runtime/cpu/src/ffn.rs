@@ -41,11 +41,7 @@ impl FfnWeights {
         match ffn {
             Ffn::Gated(mlp) => {
                 let slots = ["layers.{i}.ffn.gate", "layers.{i}.ffn.up", "layers.{i}.ffn.down"];
-                Ok(FfnWeights::Gated(GatedWeights::load(
-                    mlp,
-                    slots.map(|s| Slot::layer(s, i)),
-                    loader,
-                )?))
+                Ok(FfnWeights::Gated(GatedWeights::load(mlp, slots.map(|s| Slot::layer(s, i)), loader)?))
             }
             Ffn::Moe(moe) => Ok(FfnWeights::Moe(MoeWeights::load(moe, i, loader)?)),
             other => Err(refusal(format!("feed-forward {other:?} is not implemented")).into()),
@@ -65,21 +61,14 @@ impl GatedWeights {
     fn load(mlp: &GatedMlp, [gate, up, down]: [Slot; 3], loader: &mut Loader<'_>) -> Result<GatedWeights, LoadError> {
         let gated = activation::gated(mlp.activation)
             .ok_or_else(|| refusal(format!("activation {:?} is not implemented", mlp.activation)))?;
-        Ok(GatedWeights {
-            gate: loader.linear(gate)?,
-            up: loader.linear(up)?,
-            down: loader.linear(down)?,
-            gated,
-        })
+        Ok(GatedWeights { gate: loader.linear(gate)?, up: loader.linear(up)?, down: loader.linear(down)?, gated })
     }
 
     fn forward(&self, team: &Team, x: &[f32]) -> Vec<f32> {
         let mut gate = self.gate.forward(team, x);
         let up = self.up.forward(team, x);
         let width = self.gate.n_rows();
-        team.for_each_chunk(&mut gate, width, |token, row| {
-            (self.gated)(row, &up[token * width..][..width])
-        });
+        team.for_each_chunk(&mut gate, width, |token, row| (self.gated)(row, &up[token * width..][..width]));
         self.down.forward(team, &gate)
     }
 }
@@ -87,11 +76,8 @@ impl GatedWeights {
 impl MoeWeights {
     fn load(moe: &Moe, i: usize, loader: &mut Loader<'_>) -> Result<MoeWeights, LoadError> {
         let router = loader.linear(Slot::layer("layers.{i}.moe.router", i))?;
-        let patterns = [
-            "layers.{i}.moe.experts.{e}.gate",
-            "layers.{i}.moe.experts.{e}.up",
-            "layers.{i}.moe.experts.{e}.down",
-        ];
+        let patterns =
+            ["layers.{i}.moe.experts.{e}.gate", "layers.{i}.moe.experts.{e}.up", "layers.{i}.moe.experts.{e}.down"];
         let experts = (0..moe.n_experts)
             .map(|e| GatedWeights::load(&moe.expert, patterns.map(|p| Slot::expert(p, i, e)), loader))
             .collect::<Result<_, _>>()?;
@@ -99,24 +85,11 @@ impl MoeWeights {
             None => None,
             Some(shared) => {
                 let gate = loader.linear(Slot::layer("layers.{i}.moe.shared_gate", i))?;
-                let slots = [
-                    "layers.{i}.moe.shared.gate",
-                    "layers.{i}.moe.shared.up",
-                    "layers.{i}.moe.shared.down",
-                ];
-                Some((
-                    gate,
-                    GatedWeights::load(&shared.expert, slots.map(|s| Slot::layer(s, i)), loader)?,
-                ))
+                let slots = ["layers.{i}.moe.shared.gate", "layers.{i}.moe.shared.up", "layers.{i}.moe.shared.down"];
+                Some((gate, GatedWeights::load(&shared.expert, slots.map(|s| Slot::layer(s, i)), loader)?))
             }
         };
-        Ok(MoeWeights {
-            router,
-            experts,
-            top_k: moe.top_k,
-            renormalize: moe.renormalize,
-            shared,
-        })
+        Ok(MoeWeights { router, experts, top_k: moe.top_k, renormalize: moe.renormalize, shared })
     }
 
     fn forward(&self, team: &Team, x: &[f32], hidden: usize) -> Vec<f32> {
@@ -128,17 +101,9 @@ impl MoeWeights {
             }
         }
         let mut out = vec![0.0; x.len()];
-        for (expert, tokens) in self
-            .experts
-            .iter()
-            .zip(&chosen)
-            .filter(|(_, tokens)| !tokens.is_empty())
-        {
-            let gathered: Vec<f32> = tokens
-                .iter()
-                .flat_map(|(t, _)| &x[t * hidden..(t + 1) * hidden])
-                .copied()
-                .collect();
+        for (expert, tokens) in self.experts.iter().zip(&chosen).filter(|(_, tokens)| !tokens.is_empty()) {
+            let gathered: Vec<f32> =
+                tokens.iter().flat_map(|(t, _)| &x[t * hidden..(t + 1) * hidden]).copied().collect();
             let y = expert.forward(team, &gathered);
             for ((token, weight), y) in tokens.iter().zip(y.chunks_exact(hidden)) {
                 simd::axpy(*weight, y, &mut out[token * hidden..(token + 1) * hidden]);

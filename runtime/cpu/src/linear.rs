@@ -1,6 +1,6 @@
 //! Projections over weights as the checkpoint stores them.
 
-use kinfolk_decoder::{LoadError, Matrix};
+use kinfolk_decoder::{DecoderError, LoadError, Matrix};
 use kinfolk_weights::{Dtype, quant};
 
 use crate::{simd, team::Team};
@@ -22,26 +22,29 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    /// Copies the matrix into its own memory, so that the file's pages can be let go.
+    /// Copies the matrix into its own memory, so that the file's pages can be let go; as it is if `packed`, else decoded to f32.
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(matrix: &Matrix<'_>, bias: Option<Vec<f32>>) -> Result<Linear, LoadError> {
-        let row_bytes = matrix.row_bytes();
-        let needed = matrix.n_rows * row_bytes;
+    pub fn new(matrix: &Matrix<'_>, bias: Option<Vec<f32>>, packed: bool) -> Result<Linear, LoadError> {
+        let Matrix { dtype, n_rows, n_cols, .. } = *matrix;
+        let stored = if packed { dtype } else { Dtype::F32 };
+        let row_bytes = if packed { matrix.row_bytes() } else { n_cols * 4 };
+        let needed_bytes = n_rows.saturating_mul(row_bytes);
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(needed).map_err(|_| LoadError::OutOfMemory {
-            needed_bytes: needed as u64,
-        })?;
-        (0..matrix.n_rows).for_each(|r| bytes.extend_from_slice(matrix.row(r)));
-        Ok(Linear {
-            dtype: matrix.dtype,
-            n_rows: matrix.n_rows,
-            n_cols: matrix.n_cols,
-            row_bytes,
-            bytes,
-            bias,
-        })
+        bytes
+            .try_reserve_exact(needed_bytes)
+            .map_err(|_| LoadError::OutOfMemory { needed_bytes: needed_bytes as u64 })?;
+        let mut row = vec![0.0; n_cols];
+        for r in 0..n_rows {
+            if packed {
+                bytes.extend_from_slice(matrix.row(r));
+            } else {
+                quant::dequantize(dtype, matrix.row(r), &mut row).map_err(DecoderError::from)?;
+                bytes.extend(row.iter().flat_map(|w| w.to_le_bytes()));
+            }
+        }
+        Ok(Linear { dtype: stored, n_rows, n_cols, row_bytes, bytes, bias })
     }
 
     /// Outputs.
@@ -76,9 +79,7 @@ impl Linear {
         }
         let mut by_token = vec![0.0; self.n_rows * n_tokens];
         team.for_each_chunk(&mut by_token, self.n_rows, |token, out| {
-            out.iter_mut()
-                .enumerate()
-                .for_each(|(r, v)| *v = by_row[r * n_tokens + token]);
+            out.iter_mut().enumerate().for_each(|(r, v)| *v = by_row[r * n_tokens + token]);
         });
         by_token
     }

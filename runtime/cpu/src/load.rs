@@ -9,18 +9,12 @@ pub(crate) struct Loader<'a> {
     weights: Weights<'a>,
     context: &'a LoadContext<'a>,
     progress: LoadProgress,
+    weight_bytes: u64,
 }
 
 impl<'a> Loader<'a> {
     pub fn new(weights: Weights<'a>, total_bytes: u64, context: &'a LoadContext<'a>) -> Loader<'a> {
-        Loader {
-            weights,
-            context,
-            progress: LoadProgress {
-                done_bytes: 0,
-                total_bytes,
-            },
-        }
+        Loader { weights, context, progress: LoadProgress { done_bytes: 0, total_bytes }, weight_bytes: 0 }
     }
 
     /// The projection at `slot` with its bias, if it has one.
@@ -36,14 +30,13 @@ impl<'a> Loader<'a> {
         let Some(matrix) = self.weights.matrix(slot) else {
             return Ok(None);
         };
-        let linear = Linear::new(&matrix, self.weights.vector(slot.bias())?)?;
-        self.progress.done_bytes += linear.n_bytes();
+        let packed = self.context.packed_weights.unwrap_or(true) || matrix.dtype.block_len() == 1;
+        let linear = Linear::new(&matrix, self.weights.vector(slot.bias())?, packed)?;
+        self.weight_bytes += linear.n_bytes();
+        self.progress.done_bytes += (matrix.n_rows * matrix.row_bytes()) as u64;
         if let Some(report) = self.context.progress {
             let total = self.progress.total_bytes;
-            report(LoadProgress {
-                done_bytes: self.progress.done_bytes.min(total),
-                total_bytes: total,
-            });
+            report(LoadProgress { done_bytes: self.progress.done_bytes.min(total), total_bytes: total });
         }
         Ok(Some(linear))
     }
@@ -60,9 +53,9 @@ impl<'a> Loader<'a> {
         Ok(self.weights.vector(slot)?)
     }
 
-    /// Bytes handed out as projections.
-    pub fn done_bytes(&self) -> u64 {
-        self.progress.done_bytes
+    /// Memory the projections handed out take.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
     }
 }
 

@@ -71,19 +71,11 @@ impl LoadedRope {
             f
         };
         let beyond = rope.switches_beyond().map_or(0, |n| n + 1);
-        LoadedRope {
-            rope: rope.clone(),
-            within: frequencies(0),
-            beyond: frequencies(beyond),
-        }
+        LoadedRope { rope: rope.clone(), within: frequencies(0), beyond: frequencies(beyond) }
     }
 
     fn for_len(&self, len: usize) -> &Frequencies {
-        if self.rope.switches_beyond().is_some_and(|n| len > n) {
-            &self.beyond
-        } else {
-            &self.within
-        }
+        if self.rope.switches_beyond().is_some_and(|n| len > n) { &self.beyond } else { &self.within }
     }
 }
 
@@ -114,10 +106,7 @@ impl CpuModel {
         let max = decoder.context_length;
         let context_length = context.context_length.unwrap_or(max);
         if !(1..=max).contains(&context_length) {
-            return Err(LoadError::ContextLength {
-                max,
-                asked: context_length,
-            });
+            return Err(LoadError::ContextLength { max, asked: context_length });
         }
         let mut loader = Loader::new(decoder.bind(source)?, source.tensor_bytes(), context);
         let divisors = loader.vector(Slot::model("rope.divisors"))?;
@@ -129,13 +118,7 @@ impl CpuModel {
             let Mixer::Attention(spec) = &layer.mixer else {
                 return Err(refusal(format!("mixer {:?} is not implemented", layer.mixer)).into());
             };
-            let Wiring::Sequential {
-                pre_mixer,
-                post_mixer,
-                pre_ffn,
-                post_ffn,
-            } = &layer.wiring
-            else {
+            let Wiring::Sequential { pre_mixer, post_mixer, pre_ffn, post_ffn } = &layer.wiring else {
                 return Err(refusal(format!("wiring {:?} is not implemented", layer.wiring)).into());
             };
             let rope = spec.rope.as_ref().map(|rope| {
@@ -159,7 +142,7 @@ impl CpuModel {
         let head = loader.opt_linear(Slot::model("head"))?;
         Ok(CpuModel {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            weight_bytes: loader.done_bytes(),
+            weight_bytes: loader.weight_bytes(),
             decoder,
             context_length,
             team,
@@ -173,11 +156,7 @@ impl CpuModel {
 
     fn empty_cache(&self) -> CpuCache {
         let layers = self.layers.iter().map(|layer| layer.attention.new_cache()).collect();
-        CpuCache {
-            model: self.id,
-            layers,
-            tokens: Vec::new(),
-        }
+        CpuCache { model: self.id, layers, tokens: Vec::new() }
     }
 
     /// Checks what a caller can get wrong, and makes room, so that the pass itself can only be cancelled.
@@ -191,28 +170,16 @@ impl CpuModel {
         let held = cache.tokens.len();
         let asked = held.saturating_add(new.len());
         if asked > self.context_length {
-            return Err(ForwardError::ContextFull {
-                context_length: self.context_length,
-                asked,
-            });
+            return Err(ForwardError::ContextFull { context_length: self.context_length, asked });
         }
         let stale = self.is_stale(held, asked);
-        let tokens = if stale {
-            Cow::Owned([&cache.tokens, new].concat())
-        } else {
-            Cow::Borrowed(new)
-        };
+        let tokens = if stale { Cow::Owned([&cache.tokens, new].concat()) } else { Cow::Borrowed(new) };
         let vocab_size = self.decoder.embedding.vocab_size;
         if let Some(&token) = tokens.iter().find(|t| **t as usize >= vocab_size) {
             return Err(ForwardError::TokenOutOfRange { token, vocab_size });
         }
-        let mut run = Run {
-            cache,
-            renewed: stale.then(|| self.empty_cache()),
-            tokens,
-            n_new: new.len(),
-            want: sequence.want,
-        };
+        let mut run =
+            Run { cache, renewed: stale.then(|| self.empty_cache()), tokens, n_new: new.len(), want: sequence.want };
         let n = run.tokens.len();
         run.target().layers.iter_mut().try_for_each(|layer| layer.reserve(n))?;
         Ok(run)
@@ -225,14 +192,8 @@ impl CpuModel {
     }
 
     fn run(&self, runs: &mut [Run<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
-        let wants: Vec<Wanted> = runs
-            .iter()
-            .map(|r| Wanted {
-                n_rows: r.tokens.len(),
-                n_new: r.n_new,
-                want: r.want,
-            })
-            .collect();
+        let wants: Vec<Wanted> =
+            runs.iter().map(|r| Wanted { n_rows: r.tokens.len(), n_new: r.n_new, want: r.want }).collect();
         let mut tokens = Vec::new();
         let mut lens = Vec::with_capacity(runs.len());
         let mut caches = Vec::with_capacity(runs.len());
@@ -241,28 +202,15 @@ impl CpuModel {
             let cache = run.target();
             let held = cache.tokens.len();
             lens.push(held + new.len());
-            tokens.extend(new.into_iter().enumerate().map(|(i, id)| Token {
-                sequence,
-                position: held + i,
-                id,
-            }));
+            tokens.extend(new.into_iter().enumerate().map(|(i, id)| Token { sequence, position: held + i, id }));
             caches.push(cache);
         }
-        let rotations = self.ropes.iter().map(|rope| {
-            Rotation::new(
-                &rope.rope,
-                tokens.iter().map(|t| (t.position, rope.for_len(lens[t.sequence]))),
-            )
-        });
+        let rotations = self
+            .ropes
+            .iter()
+            .map(|rope| Rotation::new(&rope.rope, tokens.iter().map(|t| (t.position, rope.for_len(lens[t.sequence])))));
         let rotations = rotations.collect();
-        let x = self.run_layers(
-            &mut Step {
-                tokens,
-                caches,
-                rotations,
-            },
-            cancel,
-        )?;
+        let x = self.run_layers(&mut Step { tokens, caches, rotations }, cancel)?;
         Ok(self.outputs(x, &wants))
     }
 
@@ -280,14 +228,10 @@ impl CpuModel {
             if cancel.is_cancelled() {
                 return Err(ForwardError::Cancelled);
             }
-            let mut mixed = layer
-                .attention
-                .forward(&self.team, step, i, &normed(layer.pre_mixer.as_ref(), &x));
+            let mut mixed = layer.attention.forward(&self.team, step, i, &normed(layer.pre_mixer.as_ref(), &x));
             apply(layer.post_mixer.as_ref(), &mut mixed);
             add(&mut x, &mixed);
-            let mut ffn = layer
-                .ffn
-                .forward(&self.team, &normed(layer.pre_ffn.as_ref(), &x), hidden);
+            let mut ffn = layer.ffn.forward(&self.team, &normed(layer.pre_ffn.as_ref(), &x), hidden);
             apply(layer.post_ffn.as_ref(), &mut ffn);
             add(&mut x, &ffn);
         }
@@ -311,10 +255,7 @@ impl CpuModel {
             let rows = &mut own[(wanted.n_rows - n) * hidden..];
             self.final_norm.apply(rows);
             match wanted.want {
-                Want::Hidden => outputs.push(Output {
-                    values: rows.to_vec(),
-                    width: hidden,
-                }),
+                Want::Hidden => outputs.push(Output { values: rows.to_vec(), width: hidden }),
                 _ => {
                     for_head.extend_from_slice(rows);
                     outputs.push(Output::default());
@@ -322,11 +263,7 @@ impl CpuModel {
             }
         }
         let head = self.head.as_ref().unwrap_or(&self.embedding);
-        let mut logits = if for_head.is_empty() {
-            Vec::new()
-        } else {
-            head.forward(&self.team, &for_head)
-        };
+        let mut logits = if for_head.is_empty() { Vec::new() } else { head.forward(&self.team, &for_head) };
         if let Some(cap) = self.decoder.head.softcap {
             softcap(&mut logits, cap);
         }
@@ -339,10 +276,7 @@ impl CpuModel {
             };
             let (own, others) = rest.split_at(n * head.n_rows());
             rest = others;
-            *output = Output {
-                values: own.to_vec(),
-                width: head.n_rows(),
-            };
+            *output = Output { values: own.to_vec(), width: head.n_rows() };
         }
         outputs
     }
@@ -375,10 +309,7 @@ fn add(x: &mut [f32], y: &[f32]) {
 
 impl fmt::Debug for CpuModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CpuModel")
-            .field("id", &self.id)
-            .field("layers", &self.layers.len())
-            .finish_non_exhaustive()
+        f.debug_struct("CpuModel").field("id", &self.id).field("layers", &self.layers.len()).finish_non_exhaustive()
     }
 }
 
@@ -408,10 +339,7 @@ impl Model for CpuModel {
     }
 
     fn forward(&self, batch: &mut [Sequence<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
-        let mut runs: Vec<Run<'_>> = batch
-            .iter_mut()
-            .map(|sequence| self.admit(sequence))
-            .collect::<Result<_, _>>()?;
+        let mut runs: Vec<Run<'_>> = batch.iter_mut().map(|sequence| self.admit(sequence)).collect::<Result<_, _>>()?;
         match self.run(&mut runs, cancel) {
             Ok(outputs) => {
                 runs.into_iter().for_each(Run::commit);

@@ -20,9 +20,7 @@ impl NormWeights {
             // In f64: the sum of thousands of squares is where f32 would lose the digits that parity needs.
             let sum: f64 = row.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
             let scale = 1.0 / (sum / row.len() as f64 + f64::from(self.eps)).sqrt();
-            row.iter_mut()
-                .zip(&self.weight)
-                .for_each(|(v, w)| *v = *v * scale as f32 * w);
+            row.iter_mut().zip(&self.weight).for_each(|(v, w)| *v = *v * scale as f32 * w);
         }
     }
 }

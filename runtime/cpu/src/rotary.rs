@@ -21,11 +21,7 @@ impl Rotation {
                 sin.push(angle.sin() * frequencies.attention_factor);
             }
         }
-        Rotation {
-            dims: rope.dims,
-            cos,
-            sin,
-        }
+        Rotation { dims: rope.dims, cos, sin }
     }
 
     /// Whether this executor has the pairing.

@@ -54,11 +54,7 @@ fn dot_rows<const N: usize, const FMA: bool>(rows: [&[f32]; N], x: &[f32]) -> [f
         for (sum, row) in sums.iter_mut().zip(rows) {
             let row = &row[at..at + LANES];
             for lane in 0..LANES {
-                sum[lane] = if FMA {
-                    row[lane].mul_add(x[lane], sum[lane])
-                } else {
-                    sum[lane] + row[lane] * x[lane]
-                };
+                sum[lane] = if FMA { row[lane].mul_add(x[lane], sum[lane]) } else { sum[lane] + row[lane] * x[lane] };
             }
         }
     }

@@ -18,10 +18,7 @@ pub(crate) fn supports(decoder: &Decoder) -> Result<(), Refusal> {
 }
 
 pub(crate) fn refusal(reason: impl Into<String>) -> Refusal {
-    Refusal {
-        executor: "cpu",
-        reason: reason.into(),
-    }
+    Refusal { executor: "cpu", reason: reason.into() }
 }
 
 /// The result's error names the block that is missing.
@@ -29,16 +26,8 @@ type Known = Result<(), String>;
 
 fn layer(layer: &Layer) -> Known {
     match &layer.wiring {
-        Wiring::Sequential {
-            pre_mixer,
-            post_mixer,
-            pre_ffn,
-            post_ffn,
-        } => {
-            [pre_mixer, post_mixer, pre_ffn, post_ffn]
-                .into_iter()
-                .flatten()
-                .try_for_each(norm)?;
+        Wiring::Sequential { pre_mixer, post_mixer, pre_ffn, post_ffn } => {
+            [pre_mixer, post_mixer, pre_ffn, post_ffn].into_iter().flatten().try_for_each(norm)?;
         }
         other => return Err(format!("wiring {other:?}")),
     }
@@ -76,7 +65,5 @@ fn attention(a: &Attention) -> Known {
 }
 
 fn gated(mlp: &GatedMlp) -> Known {
-    activation::gated(mlp.activation)
-        .map(drop)
-        .ok_or_else(|| format!("activation {:?}", mlp.activation))
+    activation::gated(mlp.activation).map(drop).ok_or_else(|| format!("activation {:?}", mlp.activation))
 }

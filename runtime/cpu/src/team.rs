@@ -62,17 +62,10 @@ impl Team {
         let spawn = |member| {
             let shared = Arc::clone(&shared);
             // A system that grants fewer threads gets a smaller team: slower, and the same results.
-            thread::Builder::new()
-                .name(format!("kinfolk-cpu-{member}"))
-                .spawn(move || shared.serve(member))
-                .ok()
+            thread::Builder::new().name(format!("kinfolk-cpu-{member}")).spawn(move || shared.serve(member)).ok()
         };
         let members = (1..n_threads).map_while(spawn).collect();
-        Team {
-            shared,
-            members,
-            turn: Mutex::new(()),
-        }
+        Team { shared, members, turn: Mutex::new(()) }
     }
 
     /// How many threads compute.

@@ -76,10 +76,7 @@ impl Decoder {
     /// # Errors
     /// `Tensors` with everything that is missing or does not fit.
     pub fn bind<'a>(&self, source: &'a Source) -> Result<Weights<'a>> {
-        let mut weights = Weights {
-            source,
-            bound: HashMap::new(),
-        };
+        let mut weights = Weights { source, bound: HashMap::new() };
         let mut problems = Vec::new();
         for slot in self.slots() {
             match self.bind_slot(&slot, source) {
@@ -91,10 +88,7 @@ impl Decoder {
         if problems.is_empty() {
             Ok(weights)
         } else {
-            Err(DecoderError::Tensors {
-                path: source.path().to_owned(),
-                problems,
-            })
+            Err(DecoderError::Tensors { path: source.path().to_owned(), problems })
         }
     }
 
@@ -103,18 +97,13 @@ impl Decoder {
         let is_vector = wanted.shape.len() == 1;
         let suffixes: &[&str] = if slot.bias { &[".bias"] } else { &[".weight", ""] };
         let candidates = self.names.candidates(slot, source);
-        let names = candidates
-            .iter()
-            .flat_map(|name| suffixes.iter().map(move |suffix| format!("{name}{suffix}")));
+        let names = candidates.iter().flat_map(|name| suffixes.iter().map(move |suffix| format!("{name}{suffix}")));
         let Some(info) = names.clone().find_map(|name| source.info(&name)) else {
             if wanted.optional {
                 return Ok(None);
             }
             let names = candidates.iter().map(|name| format!("{name}{}", suffixes[0])).collect();
-            return Err(BindProblem::Missing {
-                slot: slot.to_string(),
-                names,
-            });
+            return Err(BindProblem::Missing { slot: slot.to_string(), names });
         };
 
         let gguf = source.config().kind() == ConfigKind::Gguf;
@@ -130,17 +119,10 @@ impl Decoder {
         let found = &info.shape;
         let fits = *found == expected || (expected.len() == 2 && expected[0] == 1 && *found == expected[1..]);
         if !fits {
-            return Err(BindProblem::Shape {
-                tensor: info.name.clone(),
-                expected,
-                found: found.clone(),
-            });
+            return Err(BindProblem::Shape { tensor: info.name.clone(), expected, found: found.clone() });
         }
         if !quant::is_decodable(info.dtype) {
-            return Err(BindProblem::NotDecodable {
-                tensor: info.name.clone(),
-                dtype: info.dtype,
-            });
+            return Err(BindProblem::NotDecodable { tensor: info.name.clone(), dtype: info.dtype });
         }
         Ok(Some(Bound {
             tensor: info.name.clone(),
@@ -169,13 +151,7 @@ impl<'a> Weights<'a> {
         let (bytes, shape) = part(&tensor, bound.slice);
         let n_cols = *shape.last()?;
         let n_rows = shape.iter().rev().nth(1).copied().unwrap_or(1);
-        Some(Matrix {
-            dtype: tensor.info.dtype,
-            n_rows,
-            n_cols,
-            bytes,
-            paired_rows_of: bound.paired_rows_of,
-        })
+        Some(Matrix { dtype: tensor.info.dtype, n_rows, n_cols, bytes, paired_rows_of: bound.paired_rows_of })
     }
 
     /// The embedding table.
@@ -206,9 +182,7 @@ impl<'a> Weights<'a> {
             values.iter_mut().for_each(|w| *w += 1.0);
         }
         if let Some(head_dim) = bound.paired_rows_of {
-            values = (0..values.len())
-                .map(|r| values[paired_position(r, head_dim)])
-                .collect();
+            values = (0..values.len()).map(|r| values[paired_position(r, head_dim)]).collect();
         }
         Ok(Some(values))
     }

@@ -22,6 +22,21 @@ pub struct Decoder {
     pub names: Names,
 }
 
+impl Decoder {
+    /// Elements that the keys and values of `len` tokens come to, all layers together; windows hold no more than they see.
+    pub fn cache_elements(&self, len: usize) -> usize {
+        let of_layer = |layer: &Layer| {
+            let Mixer::Attention(a) = &layer.mixer;
+            let held = match a.mask {
+                Mask::Causal => len,
+                Mask::Window(window) => len.min(window),
+            };
+            2 * held * a.n_kv_heads * a.head_dim
+        };
+        self.layers.iter().map(of_layer).sum()
+    }
+}
+
 /// A table of one row per token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embedding {
@@ -80,10 +95,7 @@ pub struct Norm {
 impl Norm {
     /// Root-mean-square norm (Zhang and Sennrich 2019, arXiv:1910.07467): `w · x / √(mean(x²) + eps)`.
     pub fn rms(eps: f32) -> Norm {
-        Norm {
-            kind: NormKind::Rms,
-            eps,
-        }
+        Norm { kind: NormKind::Rms, eps }
     }
 }
 

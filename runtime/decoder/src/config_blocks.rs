@@ -3,7 +3,7 @@
 use kinfolk_weights::{Config, ConfigError};
 
 use crate::{
-    Activation, Attention, Decoder, Embedding, Ffn, GatedMlp, Head, Layer, Mask, Mixer, Names, Norm, Result, Rope,
+    Activation, Attention, Decoder, Embedding, Ffn, GatedMlp, Head, Layer, Mask, Mixer, Moe, Names, Norm, Result, Rope,
     Wiring,
 };
 
@@ -14,14 +14,14 @@ const MAX_WIDTH: usize = 1 << 24;
 impl Decoder {
     /// The decoder most families start from (Touvron et al. 2023, arXiv:2302.13971): RMS norm before each half, grouped
     /// attention with rotary positions, a gated feed-forward. `default_theta` holds where the config gives no rope base.
+    /// Where `layer_types` lists sliding layers they slide.
     ///
     /// # Errors
     /// A missing, mistyped or senseless number.
-    pub fn llama_shaped(config: &Config, default_theta: f32) -> Result<Decoder> {
+    pub fn llama_shaped(config: &Config, default_theta: f32, activation: Activation) -> Result<Decoder> {
         let n_layers = size(config, "num_hidden_layers", MAX_LAYERS)?;
         let hidden_size = size(config, "hidden_size", MAX_WIDTH)?;
         let norm = Norm::rms(eps(config)?);
-        let activation = Activation::from_config(config)?;
         let types = layer_types(config, n_layers)?;
         let layers = (0..n_layers).map(|i| {
             let layer_type = types.as_ref().map_or("full_attention", |t| t[i].as_str());
@@ -43,16 +43,41 @@ impl Decoder {
         });
         Ok(Decoder {
             layers: layers.collect::<Result<_>>()?,
-            embedding: Embedding {
-                vocab_size: size(config, "vocab_size", MAX_WIDTH)?,
-                hidden_size,
-                scale: None,
-            },
+            embedding: Embedding { vocab_size: size(config, "vocab_size", MAX_WIDTH)?, hidden_size, scale: None },
             final_norm: norm,
             head: Head::default(),
             context_length: size(config, "max_position_embeddings", usize::MAX)?,
             names: Names::default(),
         })
+    }
+
+    /// Lets the layers from `max_window_layers` on slide if `use_sliding_window` says so, where `layer_types` does not say it already.
+    ///
+    /// # Errors
+    /// A mistyped key.
+    pub fn slide_from_max_window_layers(&mut self, config: &Config) -> std::result::Result<(), ConfigError> {
+        if !config.has("layer_types") && config.opt_bool("use_sliding_window")? == Some(true) {
+            /// What the configs' classes assume.
+            const DEFAULT_MAX_WINDOW_LAYERS: usize = 28;
+            let mask = Mask::from_config(config)?;
+            let from = config.opt_usize("max_window_layers")?.unwrap_or(DEFAULT_MAX_WINDOW_LAYERS);
+            self.attentions_mut().skip(from).for_each(|a| a.mask = mask);
+        }
+        Ok(())
+    }
+
+    /// Gives experts to the layers that have them by `decoder_sparse_step` and `mlp_only_layers`; without these keys, to all.
+    ///
+    /// # Errors
+    /// A mistyped key.
+    pub fn set_experts(&mut self, config: &Config, moe: Moe) -> std::result::Result<(), ConfigError> {
+        let step = config.opt_usize("decoder_sparse_step")?.unwrap_or(1).max(1);
+        let dense = config.opt_usizes("mlp_only_layers")?.unwrap_or_default();
+        let sparse = |i: &usize| (i + 1).is_multiple_of(step) && !dense.contains(i);
+        for i in (0..self.layers.len()).filter(sparse) {
+            self.layers[i].ffn = Ffn::Moe(moe);
+        }
+        Ok(())
     }
 
     /// The attention of every layer that has one, to adjust what a family does differently.
@@ -72,12 +97,8 @@ impl Attention {
         layer_type: &str,
         default_theta: f32,
     ) -> Result<Attention> {
-        let n_heads = within(
-            config,
-            "num_attention_heads",
-            config.layer_usize("num_attention_heads", i, n_layers)?,
-            MAX_WIDTH,
-        )?;
+        let n_heads =
+            within(config, "num_attention_heads", config.layer_usize("num_attention_heads", i, n_layers)?, MAX_WIDTH)?;
         let n_kv_heads = match config.has("num_key_value_heads") {
             true => config.layer_usize("num_key_value_heads", i, n_layers)?,
             false => n_heads,
@@ -113,6 +134,29 @@ impl Attention {
     }
 }
 
+impl Moe {
+    /// Experts of `num_local_experts` and `num_experts_per_tok`, each as wide as `width_key` says.
+    ///
+    /// # Errors
+    /// A missing, mistyped or senseless number.
+    pub fn from_config(config: &Config, width_key: &str, activation: Activation, renormalize: bool) -> Result<Moe> {
+        let n_experts = size(config, "num_local_experts", MAX_WIDTH)?;
+        let top_k = size(config, "num_experts_per_tok", n_experts)?;
+        let expert = GatedMlp { intermediate_size: size(config, width_key, MAX_WIDTH)?, activation };
+        Ok(Moe { n_experts, top_k, expert, renormalize, shared: None })
+    }
+}
+
+impl GatedMlp {
+    /// A projection as wide as `width_key` says.
+    ///
+    /// # Errors
+    /// A missing, mistyped or senseless number.
+    pub fn from_config(config: &Config, width_key: &str, activation: Activation) -> Result<GatedMlp> {
+        Ok(GatedMlp { intermediate_size: size(config, width_key, MAX_WIDTH)?, activation })
+    }
+}
+
 impl Mask {
     /// The window of `sliding_window`; causal if the key is absent or null.
     ///
@@ -136,10 +180,10 @@ impl Activation {
         match config.opt_str("hidden_act")? {
             None | Some("silu" | "swish") => Ok(Activation::Silu),
             Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh") => Ok(Activation::GeluTanh),
-            Some(other) => Err(config.unsupported(
-                "hidden_act",
-                format!("expected `silu` or `gelu_pytorch_tanh`, found `{other}`"),
-            )),
+            Some(other) => {
+                Err(config
+                    .unsupported("hidden_act", format!("expected `silu` or `gelu_pytorch_tanh`, found `{other}`")))
+            }
         }
     }
 }

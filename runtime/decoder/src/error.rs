@@ -60,24 +60,13 @@ impl fmt::Display for BindProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BindProblem::Missing { slot, names } => {
-                write!(
-                    f,
-                    "tensor for `{slot}` is missing: expected `{}`, found none",
-                    names.join("` or `")
-                )
+                write!(f, "tensor for `{slot}` is missing: expected `{}`, found none", names.join("` or `"))
             }
-            BindProblem::Shape {
-                tensor,
-                expected,
-                found,
-            } => {
+            BindProblem::Shape { tensor, expected, found } => {
                 write!(f, "tensor `{tensor}`: expected shape {expected:?}, found {found:?}")
             }
             BindProblem::NotDecodable { tensor, dtype } => {
-                write!(
-                    f,
-                    "tensor `{tensor}`: type {dtype} cannot be decoded, kinfolk has no dequantiser for it"
-                )
+                write!(f, "tensor `{tensor}`: type {dtype} cannot be decoded, kinfolk has no dequantiser for it")
             }
         }
     }
@@ -86,12 +75,7 @@ impl fmt::Display for BindProblem {
 /// The first problems in words; a wrong file breaks every layer alike, so the rest is a count.
 fn list(problems: &[BindProblem]) -> String {
     const SHOWN: usize = 3;
-    let mut text = problems
-        .iter()
-        .take(SHOWN)
-        .map(BindProblem::to_string)
-        .collect::<Vec<_>>()
-        .join("; ");
+    let mut text = problems.iter().take(SHOWN).map(BindProblem::to_string).collect::<Vec<_>>().join("; ");
     if problems.len() > SHOWN {
         text += &format!("; and {} more", problems.len() - SHOWN);
     }

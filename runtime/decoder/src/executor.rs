@@ -59,6 +59,8 @@ pub struct LoadContext<'a> {
     pub context_length: Option<usize>,
     /// Threads to compute with. `None`: one per core.
     pub threads: Option<usize>,
+    /// Keep quantised weights packed (`Some(true)`) or decode them to f32 once (`Some(false)`). `None`: the executor decides.
+    pub packed_weights: Option<bool>,
     /// Polled between tensors.
     pub cancel: Cancel,
     /// Told how far the load is.

@@ -37,108 +37,39 @@ const DEFAULT: &[(&str, &str, &str)] = &[
     ("head", "lm_head", "output"),
     ("norm.final", "norm", "output_norm"),
     ("rope.divisors", "", "rope_freqs"),
-    (
-        "layers.{i}.norm.pre_mixer",
-        "layers.{i}.input_layernorm",
-        "blk.{i}.attn_norm",
-    ),
-    (
-        "layers.{i}.norm.post_mixer",
-        "layers.{i}.post_attention_layernorm",
-        "blk.{i}.post_attention_norm",
-    ),
-    (
-        "layers.{i}.norm.pre_ffn",
-        "layers.{i}.post_attention_layernorm",
-        "blk.{i}.ffn_norm",
-    ),
-    (
-        "layers.{i}.norm.post_ffn",
-        "layers.{i}.post_feedforward_layernorm",
-        "blk.{i}.post_ffw_norm",
-    ),
+    ("layers.{i}.norm.pre_mixer", "layers.{i}.input_layernorm", "blk.{i}.attn_norm"),
+    ("layers.{i}.norm.post_mixer", "layers.{i}.post_attention_layernorm", "blk.{i}.post_attention_norm"),
+    ("layers.{i}.norm.pre_ffn", "layers.{i}.post_attention_layernorm", "blk.{i}.ffn_norm"),
+    ("layers.{i}.norm.post_ffn", "layers.{i}.post_feedforward_layernorm", "blk.{i}.post_ffw_norm"),
     ("layers.{i}.attn.q", "layers.{i}.self_attn.q_proj", "blk.{i}.attn_q"),
     ("layers.{i}.attn.k", "layers.{i}.self_attn.k_proj", "blk.{i}.attn_k"),
     ("layers.{i}.attn.v", "layers.{i}.self_attn.v_proj", "blk.{i}.attn_v"),
-    (
-        "layers.{i}.attn.o",
-        "layers.{i}.self_attn.o_proj",
-        "blk.{i}.attn_output",
-    ),
-    (
-        "layers.{i}.attn.q_norm",
-        "layers.{i}.self_attn.q_norm",
-        "blk.{i}.attn_q_norm",
-    ),
-    (
-        "layers.{i}.attn.k_norm",
-        "layers.{i}.self_attn.k_norm",
-        "blk.{i}.attn_k_norm",
-    ),
+    ("layers.{i}.attn.o", "layers.{i}.self_attn.o_proj", "blk.{i}.attn_output"),
+    ("layers.{i}.attn.q_norm", "layers.{i}.self_attn.q_norm", "blk.{i}.attn_q_norm"),
+    ("layers.{i}.attn.k_norm", "layers.{i}.self_attn.k_norm", "blk.{i}.attn_k_norm"),
     ("layers.{i}.ffn.gate", "layers.{i}.mlp.gate_proj", "blk.{i}.ffn_gate"),
     ("layers.{i}.ffn.up", "layers.{i}.mlp.up_proj", "blk.{i}.ffn_up"),
     ("layers.{i}.ffn.down", "layers.{i}.mlp.down_proj", "blk.{i}.ffn_down"),
     ("layers.{i}.moe.router", "layers.{i}.mlp.gate", "blk.{i}.ffn_gate_inp"),
-    (
-        "layers.{i}.moe.experts.{e}.gate",
-        "layers.{i}.mlp.experts.{e}.gate_proj",
-        "blk.{i}.ffn_gate_exps",
-    ),
-    (
-        "layers.{i}.moe.experts.{e}.up",
-        "layers.{i}.mlp.experts.{e}.up_proj",
-        "blk.{i}.ffn_up_exps",
-    ),
-    (
-        "layers.{i}.moe.experts.{e}.down",
-        "layers.{i}.mlp.experts.{e}.down_proj",
-        "blk.{i}.ffn_down_exps",
-    ),
-    (
-        "layers.{i}.moe.shared_gate",
-        "layers.{i}.mlp.shared_expert_gate",
-        "blk.{i}.ffn_gate_inp_shexp",
-    ),
-    (
-        "layers.{i}.moe.shared.gate",
-        "layers.{i}.mlp.shared_expert.gate_proj",
-        "blk.{i}.ffn_gate_shexp",
-    ),
-    (
-        "layers.{i}.moe.shared.up",
-        "layers.{i}.mlp.shared_expert.up_proj",
-        "blk.{i}.ffn_up_shexp",
-    ),
-    (
-        "layers.{i}.moe.shared.down",
-        "layers.{i}.mlp.shared_expert.down_proj",
-        "blk.{i}.ffn_down_shexp",
-    ),
+    ("layers.{i}.moe.experts.{e}.gate", "layers.{i}.mlp.experts.{e}.gate_proj", "blk.{i}.ffn_gate_exps"),
+    ("layers.{i}.moe.experts.{e}.up", "layers.{i}.mlp.experts.{e}.up_proj", "blk.{i}.ffn_up_exps"),
+    ("layers.{i}.moe.experts.{e}.down", "layers.{i}.mlp.experts.{e}.down_proj", "blk.{i}.ffn_down_exps"),
+    ("layers.{i}.moe.shared_gate", "layers.{i}.mlp.shared_expert_gate", "blk.{i}.ffn_gate_inp_shexp"),
+    ("layers.{i}.moe.shared.gate", "layers.{i}.mlp.shared_expert.gate_proj", "blk.{i}.ffn_gate_shexp"),
+    ("layers.{i}.moe.shared.up", "layers.{i}.mlp.shared_expert.up_proj", "blk.{i}.ffn_up_shexp"),
+    ("layers.{i}.moe.shared.down", "layers.{i}.mlp.shared_expert.down_proj", "blk.{i}.ffn_down_shexp"),
 ];
 
 /// What published repositories put before the names of the body (`embed_tokens`, `layers`, `norm`). The first under which the
 /// embedding is found holds for the whole body.
-const BODY_PREFIXES: &[&str] = &[
-    "model.",
-    "",
-    "language_model.model.",
-    "model.language_model.",
-    "language_model.",
-];
+const BODY_PREFIXES: &[&str] = &["model.", "", "language_model.model.", "model.language_model.", "language_model."];
 /// The same for the head, which multimodal wrappers may keep elsewhere than the body.
 const HEAD_PREFIXES: &[&str] = &["", "language_model.", "model."];
 
 impl Default for Names {
     fn default() -> Self {
-        let rules = DEFAULT
-            .iter()
-            .map(|&(slot, hf, gguf)| Rule { slot, hf, gguf })
-            .collect();
-        Names {
-            rules,
-            norms_add_one: false,
-            gguf_qk_rows: QkRows::Halves,
-        }
+        let rules = DEFAULT.iter().map(|&(slot, hf, gguf)| Rule { slot, hf, gguf }).collect();
+        Names { rules, norms_add_one: false, gguf_qk_rows: QkRows::Halves }
     }
 }
 
@@ -155,18 +86,12 @@ impl Names {
 
     /// Norm weights of Hugging Face checkpoints are used as `1 + w`.
     pub fn with_norms_add_one(self) -> Self {
-        Names {
-            norms_add_one: true,
-            ..self
-        }
+        Names { norms_add_one: true, ..self }
     }
 
     /// Query and key rows of GGUF files stand in `rows` order.
     pub fn with_gguf_qk_rows(self, rows: QkRows) -> Self {
-        Names {
-            gguf_qk_rows: rows,
-            ..self
-        }
+        Names { gguf_qk_rows: rows, ..self }
     }
 
     /// The names `slot` can have in `source`, in the order to look, without suffix. Experts of GGUF files are slices of one tensor.
@@ -192,9 +117,6 @@ impl Names {
 
     fn body_prefix(&self, source: &Source) -> Option<&'static str> {
         let embed = self.rules.iter().find(|r| r.slot == EMBED)?.hf;
-        BODY_PREFIXES
-            .iter()
-            .copied()
-            .find(|p| source.info(&format!("{p}{embed}.weight")).is_some())
+        BODY_PREFIXES.iter().copied().find(|p| source.info(&format!("{p}{embed}.weight")).is_some())
     }
 }

@@ -125,9 +125,7 @@ impl Rope {
         if !(theta.is_finite() && theta > 0.0) {
             return Err(config.unsupported("rope_theta", format!("expected a number > 0, found {theta}")));
         }
-        let dims = config
-            .opt_usize("rope_dim")?
-            .unwrap_or((head_dim as f32 * partial) as usize);
+        let dims = config.opt_usize("rope_dim")?.unwrap_or((head_dim as f32 * partial) as usize);
         if dims == 0 || dims % 2 == 1 || dims > head_dim {
             let reason = format!("expected an even number of rotated dimensions up to {head_dim}, found {dims}");
             return Err(config.unsupported("rope_theta", reason));
@@ -136,12 +134,7 @@ impl Rope {
             Some(section) => RopeScaling::from_section(section, config)?,
             None => RopeScaling::Default,
         };
-        let rope = Rope {
-            theta,
-            dims,
-            pairing: Pairing::Halves,
-            scaling,
-        };
+        let rope = Rope { theta, dims, pairing: Pairing::Halves, scaling };
         if let RopeScaling::LongRope { short, long, .. } = &rope.scaling
             && (short.len() != dims / 2 || long.len() != dims / 2)
         {
@@ -166,41 +159,17 @@ impl Rope {
                 let growth = f64::from(*factor) * stretch - (f64::from(*factor) - 1.0);
                 geometric(f64::from(self.theta) * growth.powf(dims / (dims - 2.0))).collect()
             }
-            RopeScaling::Yarn {
-                factor,
-                original,
-                beta_fast,
-                beta_slow,
-                attention_factor: given,
-                truncate,
-            } => {
+            RopeScaling::Yarn { factor, original, beta_fast, beta_slow, attention_factor: given, truncate } => {
                 let factor = f64::from(*factor);
                 attention_factor = given.map_or(yarn_attention_factor(factor), f64::from);
                 let ramp = YarnRamp::new(self, *original, *beta_fast, *beta_slow, *truncate);
-                plain
-                    .iter()
-                    .enumerate()
-                    .map(|(i, f)| f / factor * ramp.at(i) + f * (1.0 - ramp.at(i)))
-                    .collect()
+                plain.iter().enumerate().map(|(i, f)| f / factor * ramp.at(i) + f * (1.0 - ramp.at(i))).collect()
             }
-            RopeScaling::Llama3 {
-                factor,
-                low_freq_factor,
-                high_freq_factor,
-                original,
-            } => {
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original } => {
                 let (low, high) = (f64::from(*low_freq_factor), f64::from(*high_freq_factor));
-                plain
-                    .iter()
-                    .map(|&f| llama3_frequency(f, f64::from(*factor), low, high, *original as f64))
-                    .collect()
+                plain.iter().map(|&f| llama3_frequency(f, f64::from(*factor), low, high, *original as f64)).collect()
             }
-            RopeScaling::LongRope {
-                short,
-                long,
-                original,
-                attention_factor: given,
-            } => {
+            RopeScaling::LongRope { short, long, original, attention_factor: given } => {
                 attention_factor = f64::from(*given);
                 let divisors = if len > *original { long } else { short };
                 plain.iter().zip(divisors).map(|(f, d)| f / f64::from(*d)).collect()
@@ -241,13 +210,8 @@ impl RopeScaling {
         };
         match kind.unwrap_or("default") {
             "default" | "none" => Ok(RopeScaling::Default),
-            "linear" => Ok(RopeScaling::Linear {
-                factor: positive("factor")?,
-            }),
-            "dynamic" => Ok(RopeScaling::Dynamic {
-                factor: positive("factor")?,
-                original: original()?,
-            }),
+            "linear" => Ok(RopeScaling::Linear { factor: positive("factor")? }),
+            "dynamic" => Ok(RopeScaling::Dynamic { factor: positive("factor")?, original: original()? }),
             "yarn" => {
                 let factor = positive("factor")?;
                 let mscale = (section.opt_f32("mscale")?, section.opt_f32("mscale_all_dim")?);
@@ -283,11 +247,7 @@ impl RopeScaling {
                     Some(factor) => factor,
                     None => config.usize("max_position_embeddings")? as f32 / original as f32,
                 };
-                let derived = if stretch <= 1.0 {
-                    1.0
-                } else {
-                    (1.0 + stretch.ln() / (original as f32).ln()).sqrt()
-                };
+                let derived = if stretch <= 1.0 { 1.0 } else { (1.0 + stretch.ln() / (original as f32).ln()).sqrt() };
                 Ok(RopeScaling::LongRope {
                     short: factors("short_factor")?,
                     long: factors("long_factor")?,
@@ -304,11 +264,7 @@ impl RopeScaling {
 }
 
 fn yarn_mscale(factor: f32, mscale: f32) -> f32 {
-    if factor <= 1.0 {
-        1.0
-    } else {
-        0.1 * mscale * factor.ln() + 1.0
-    }
+    if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
 }
 
 fn yarn_attention_factor(factor: f64) -> f64 {
@@ -362,20 +318,12 @@ mod tests {
     use super::*;
 
     fn rope(scaling: RopeScaling) -> Rope {
-        Rope {
-            theta: 10_000.0,
-            dims: 16,
-            pairing: Pairing::Halves,
-            scaling,
-        }
+        Rope { theta: 10_000.0, dims: 16, pairing: Pairing::Halves, scaling }
     }
 
     #[test]
     fn dynamic_scaling_changes_nothing_within_the_original_context() {
-        let dynamic = rope(RopeScaling::Dynamic {
-            factor: 4.0,
-            original: 128,
-        });
+        let dynamic = rope(RopeScaling::Dynamic { factor: 4.0, original: 128 });
         let plain = rope(RopeScaling::Default).frequencies(10, 128);
         assert_eq!(dynamic.frequencies(10, 128), plain);
         assert_ne!(dynamic.frequencies(10, 256), plain);
@@ -384,12 +332,7 @@ mod tests {
     #[test]
     fn longrope_switches_beyond_the_original_context() {
         let (short, long) = (vec![1.0; 8], vec![2.0; 8]);
-        let scaling = RopeScaling::LongRope {
-            short,
-            long,
-            original: 64,
-            attention_factor: 1.5,
-        };
+        let scaling = RopeScaling::LongRope { short, long, original: 64, attention_factor: 1.5 };
         let rope = rope(scaling);
         assert_eq!(rope.switches_beyond(), Some(64));
         assert_eq!(rope.frequencies(64, 256).inv_freq[0], 1.0);
@@ -406,10 +349,7 @@ mod tests {
             attention_factor: None,
             truncate: true,
         };
-        let (scaled, plain) = (
-            rope(scaling).frequencies(1, 1),
-            rope(RopeScaling::Default).frequencies(1, 1),
-        );
+        let (scaled, plain) = (rope(scaling).frequencies(1, 1), rope(RopeScaling::Default).frequencies(1, 1));
         assert_eq!(scaled.inv_freq[0], plain.inv_freq[0]);
         assert_eq!(scaled.inv_freq[7], plain.inv_freq[7] / 4.0);
         assert!((scaled.attention_factor - (0.1 * 4f32.ln() + 1.0)).abs() < 1e-6);

@@ -21,32 +21,17 @@ pub struct Slot {
 impl Slot {
     /// A slot outside the layers.
     pub const fn model(pattern: &'static str) -> Slot {
-        Slot {
-            pattern,
-            bias: false,
-            layer: 0,
-            expert: 0,
-        }
+        Slot { pattern, bias: false, layer: 0, expert: 0 }
     }
 
     /// A slot of layer `i`.
     pub const fn layer(pattern: &'static str, i: usize) -> Slot {
-        Slot {
-            pattern,
-            bias: false,
-            layer: i,
-            expert: 0,
-        }
+        Slot { pattern, bias: false, layer: i, expert: 0 }
     }
 
     /// A slot of expert `e` of layer `i`.
     pub const fn expert(pattern: &'static str, i: usize, e: usize) -> Slot {
-        Slot {
-            pattern,
-            bias: false,
-            layer: i,
-            expert: e,
-        }
+        Slot { pattern, bias: false, layer: i, expert: e }
     }
 
     /// The bias that belongs to this projection.
@@ -56,9 +41,7 @@ impl Slot {
 
     /// Fills `{i}` and `{e}` in a name pattern with this slot's numbers.
     pub(crate) fn fill(&self, pattern: &str) -> String {
-        pattern
-            .replace("{i}", &self.layer.to_string())
-            .replace("{e}", &self.expert.to_string())
+        pattern.replace("{i}", &self.layer.to_string()).replace("{e}", &self.expert.to_string())
     }
 }
 
@@ -98,12 +81,7 @@ impl Decoder {
         }
         for (i, layer) in self.layers.iter().enumerate() {
             let at = |pattern| Slot::layer(pattern, i);
-            let Wiring::Sequential {
-                pre_mixer,
-                post_mixer,
-                pre_ffn,
-                post_ffn,
-            } = layer.wiring;
+            let Wiring::Sequential { pre_mixer, post_mixer, pre_ffn, post_ffn } = layer.wiring;
             all.norm(pre_mixer.is_some(), at("layers.{i}.norm.pre_mixer"), hidden);
             let Mixer::Attention(attention) = &layer.mixer;
             all.attention(attention, i, hidden);
@@ -131,19 +109,11 @@ struct Slots(Vec<SlotShape>);
 
 impl Slots {
     fn required(&mut self, slot: Slot, shape: Vec<usize>) {
-        self.0.push(SlotShape {
-            slot,
-            shape,
-            optional: false,
-        });
+        self.0.push(SlotShape { slot, shape, optional: false });
     }
 
     fn optional(&mut self, slot: Slot, shape: Vec<usize>) {
-        self.0.push(SlotShape {
-            slot,
-            shape,
-            optional: true,
-        });
+        self.0.push(SlotShape { slot, shape, optional: true });
     }
 
     fn norm(&mut self, described: bool, slot: Slot, len: usize) {
@@ -162,16 +132,8 @@ impl Slots {
         self.projection(Slot::layer("layers.{i}.attn.q", i), q, hidden);
         self.projection(Slot::layer("layers.{i}.attn.k", i), kv, hidden);
         self.projection(Slot::layer("layers.{i}.attn.v", i), kv, hidden);
-        self.norm(
-            a.qk_norm.is_some(),
-            Slot::layer("layers.{i}.attn.q_norm", i),
-            a.head_dim,
-        );
-        self.norm(
-            a.qk_norm.is_some(),
-            Slot::layer("layers.{i}.attn.k_norm", i),
-            a.head_dim,
-        );
+        self.norm(a.qk_norm.is_some(), Slot::layer("layers.{i}.attn.q_norm", i), a.head_dim);
+        self.norm(a.qk_norm.is_some(), Slot::layer("layers.{i}.attn.k_norm", i), a.head_dim);
         self.projection(Slot::layer("layers.{i}.attn.o", i), hidden, q);
     }
 
