@@ -9,19 +9,14 @@ use crate::registry::normalise;
 pub(crate) fn crate_for(architectures: &[String]) -> Option<&'static str> {
     architectures.iter().find_map(|architecture| {
         let architecture = normalise(architecture);
-        HINTS
-            .iter()
-            .find(|(_, names)| names.contains(&architecture.as_str()))
-            .map(|(crate_name, _)| *crate_name)
+        HINTS.iter().find(|(_, names)| names.contains(&architecture.as_str())).map(|(crate_name, _)| *crate_name)
     })
 }
 
 /// The crate known to bring a family of this name: by convention `kinfolk-` and the name, or one that runs it.
 pub(crate) fn crate_of_family(family: &str) -> Option<&'static str> {
     let by_name = HINTS.iter().map(|(crate_name, _)| *crate_name).find(|crate_name| {
-        crate_name
-            .strip_prefix("kinfolk-")
-            .is_some_and(|name| normalise(name) == normalise(family))
+        crate_name.strip_prefix("kinfolk-").is_some_and(|name| normalise(name) == normalise(family))
     });
     by_name.or_else(|| crate_for(&[family.to_owned()]))
 }

@@ -40,13 +40,7 @@ impl<R: LmRunner> HostDriven<R> {
     /// Wraps a runner. A context it already holds is used by the next
     /// [`prefill_logits_reusing`](LmRunner::prefill_logits_reusing), and is otherwise as if it were not there.
     pub fn new(runner: R) -> HostDriven<R> {
-        HostDriven {
-            runner,
-            context: Vec::new(),
-            in_step: true,
-            fell_back: false,
-            reuses_nothing: false,
-        }
+        HostDriven { runner, context: Vec::new(), in_step: true, fell_back: false, reuses_nothing: false }
     }
 
     /// Whether the slow path is in use: the runner lacks the pair and predicts every token from scratch.
@@ -146,10 +140,7 @@ impl<R: LmRunner> HostDriven<R> {
 
     fn fall_back(&mut self) {
         self.fell_back = true;
-        tracing::debug!(
-            family = self.runner.family(),
-            "no prefill/decode pair: predicting every token from scratch"
-        );
+        tracing::debug!(family = self.runner.family(), "no prefill/decode pair: predicting every token from scratch");
     }
 
     /// Passes on the answer of a call that leaves the context alone. After an error that is no longer sure.
@@ -290,18 +281,12 @@ impl<R: LmRunner> LmRunner for HostDriven<R> {
             },
             false => None,
         };
-        Ok(SavedSession {
-            context: self.context.clone(),
-            inside,
-        }
-        .to_bytes())
+        Ok(SavedSession { context: self.context.clone(), inside }.to_bytes())
     }
 
     fn restore_session(&mut self, session: &[u8]) -> Result<()> {
-        let saved = SavedSession::from_bytes(session).map_err(|reason| RunnerError::InvalidSession {
-            family: self.family().to_owned(),
-            reason,
-        })?;
+        let saved = SavedSession::from_bytes(session)
+            .map_err(|reason| RunnerError::InvalidSession { family: self.family().to_owned(), reason })?;
         if !saved.context.is_empty() {
             self.check_prompt(&saved.context)?;
         }
@@ -393,26 +378,14 @@ impl<'a> SavedSession<'a> {
 
     /// The error says what was expected and found.
     fn from_bytes(bytes: &'a [u8]) -> std::result::Result<SavedSession<'a>, String> {
-        let rest = bytes
-            .strip_prefix(SESSION_MAGIC)
-            .ok_or("expected a saved session, found other bytes")?;
-        let (n_tokens, rest) = rest
-            .split_first_chunk::<8>()
-            .ok_or("expected a token count, found the end")?;
+        let rest = bytes.strip_prefix(SESSION_MAGIC).ok_or("expected a saved session, found other bytes")?;
+        let (n_tokens, rest) = rest.split_first_chunk::<8>().ok_or("expected a token count, found the end")?;
         let n_tokens = u64::from_le_bytes(*n_tokens);
-        let n_bytes = usize::try_from(n_tokens)
-            .ok()
-            .and_then(|n| n.checked_mul(4))
-            .unwrap_or(usize::MAX);
+        let n_bytes = usize::try_from(n_tokens).ok().and_then(|n| n.checked_mul(4)).unwrap_or(usize::MAX);
         let (tokens, rest) = rest
             .split_at_checked(n_bytes)
             .ok_or_else(|| format!("expected {n_tokens} tokens, found {} bytes", rest.len()))?;
-        let context = tokens
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|&token| u32::from_le_bytes(token))
-            .collect();
+        let context = tokens.as_chunks::<4>().0.iter().map(|&token| u32::from_le_bytes(token)).collect();
         let inside = match rest {
             [0] => None,
             [1, inside @ ..] => Some(Cow::Borrowed(inside)),
@@ -421,3 +394,6 @@ impl<'a> SavedSession<'a> {
         Ok(SavedSession { context, inside })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -289,11 +289,7 @@ pub struct KvStoreStats {
 impl KvStoreStats {
     /// Puts the three figures together.
     pub fn new(tokens: usize, capacity_tokens: usize, bytes: usize) -> KvStoreStats {
-        KvStoreStats {
-            tokens,
-            capacity_tokens,
-            bytes,
-        }
+        KvStoreStats { tokens, capacity_tokens, bytes }
     }
 }
 
@@ -312,11 +308,7 @@ pub struct GenerateOptions {
 impl Default for GenerateOptions {
     /// Up to 256 tokens, no stop tokens, default sampling.
     fn default() -> GenerateOptions {
-        GenerateOptions {
-            max_new_tokens: 256,
-            stop_tokens: Vec::new(),
-            sample: SampleOpts::default(),
-        }
+        GenerateOptions { max_new_tokens: 256, stop_tokens: Vec::new(), sample: SampleOpts::default() }
     }
 }
 
@@ -378,10 +370,7 @@ pub struct Unsupported {
 impl Unsupported {
     /// Says that runners of `family` lack `operation`.
     pub fn new(family: impl Into<String>, operation: &'static str) -> Unsupported {
-        Unsupported {
-            family: family.into(),
-            operation,
-        }
+        Unsupported { family: family.into(), operation }
     }
 }
 

@@ -88,21 +88,13 @@ impl Registry {
             [] => Err(self.unclaimed(evidence, trail)),
             [only] => {
                 let verdict = format!("`{}` is chosen: no other claim is as strong", only.name);
-                Ok(Decision {
-                    family: **only,
-                    trail: trail(verdict),
-                })
+                Ok(Decision { family: **only, trail: trail(verdict) })
             }
             tied => match named_by_path(tied, evidence.path) {
                 Some(family) => {
-                    let verdict = format!(
-                        "`{}` is chosen: claims are equally strong, and the path names it",
-                        family.name
-                    );
-                    Ok(Decision {
-                        family: *family,
-                        trail: trail(verdict),
-                    })
+                    let verdict =
+                        format!("`{}` is chosen: claims are equally strong, and the path names it", family.name);
+                    Ok(Decision { family: *family, trail: trail(verdict) })
                 }
                 None => Err(ClaimError::Conflict {
                     conflict: conflict(evidence.names.first().map_or("", String::as_str), tied),
@@ -122,17 +114,11 @@ impl Registry {
         };
         match self.named(pin).as_slice() {
             [only] => {
-                if !candidates
-                    .iter()
-                    .any(|candidate| origin(candidate.family) == origin(only))
-                {
+                if !candidates.iter().any(|candidate| origin(candidate.family) == origin(only)) {
                     tracing::warn!(family = only.name, architectures = ?evidence.names, "pinned family does not claim it");
                 }
                 let verdict = format!("`{}` is chosen: the host pinned it", only.name);
-                Ok(Decision {
-                    family: **only,
-                    trail: trail(verdict),
-                })
+                Ok(Decision { family: **only, trail: trail(verdict) })
             }
             [] => Err(ClaimError::UnknownFamily {
                 family: pin.to_owned(),
@@ -157,12 +143,7 @@ impl Registry {
                     if probe != Some(false) {
                         candidates.push(Candidate { family, rank, probe });
                     }
-                    Says::Claims {
-                        architecture: evidence.names[rank.0].clone(),
-                        alias,
-                        list,
-                        probe,
-                    }
+                    Says::Claims { architecture: evidence.names[rank.0].clone(), alias, list, probe }
                 }
                 None => Says::Unknown,
             });
@@ -174,11 +155,7 @@ impl Registry {
                     *says = Says::Probed { claims };
                     if claims {
                         let rank = (evidence.names.len(), Spelling::Exact);
-                        candidates.push(Candidate {
-                            family,
-                            rank,
-                            probe: Some(true),
-                        });
+                        candidates.push(Candidate { family, rank, probe: Some(true) });
                     }
                 }
             }
@@ -200,9 +177,7 @@ impl Registry {
         };
         names.iter().enumerate().find_map(|(name_idx, name)| {
             let name = normalise(name);
-            let exact = of_family(&name)
-                .map(|entry| ((name_idx, Spelling::Exact), entry.list, entry.alias))
-                .next();
+            let exact = of_family(&name).map(|entry| ((name_idx, Spelling::Exact), entry.list, entry.alias)).next();
             let stem = || {
                 of_family(class_stem(&name)?)
                     .filter(|entry| entry.list == AliasList::ModelTypes)
@@ -215,22 +190,15 @@ impl Registry {
 
     fn unclaimed(&self, evidence: &Evidence, trail: impl FnOnce(String) -> Trail) -> ClaimError {
         let normalised: Vec<String> = evidence.names.iter().map(|name| normalise(name)).collect();
-        let runs_it = |(family, _): &&(Family, _)| {
-            family
-                .aliases()
-                .any(|(_, alias)| normalised.contains(&normalise(alias)))
-        };
+        let runs_it =
+            |(family, _): &&(Family, _)| family.aliases().any(|(_, alias)| normalised.contains(&normalise(alias)));
         if let Some((_, incompatible)) = self.incompatible.iter().find(runs_it) {
             return incompatible.clone().into();
         }
         let trail = Box::new(trail("no family claims it".to_owned()));
         match evidence.names.is_empty() {
             true => ClaimError::NoArchitecture { trail },
-            false => ClaimError::Unclaimed {
-                enrolled: self.names(),
-                hint: hints::crate_for(&evidence.names),
-                trail,
-            },
+            false => ClaimError::Unclaimed { enrolled: self.names(), hint: hints::crate_for(&evidence.names), trail },
         }
     }
 }
@@ -248,10 +216,7 @@ fn strongest(mut candidates: Vec<Candidate<'_>>) -> Vec<&Family> {
 
 /// The one family of `tied` that the file name mentions, or else the folder's.
 fn named_by_path<'r>(tied: &[&'r Family], path: Option<&Path>) -> Option<&'r Family> {
-    let nearest = path?
-        .ancestors()
-        .take(2)
-        .filter_map(|part| Some(normalise(part.file_name()?.to_str()?)));
+    let nearest = path?.ancestors().take(2).filter_map(|part| Some(normalise(part.file_name()?.to_str()?)));
     nearest.into_iter().find_map(|part| {
         let mut mentioned = tied.iter().filter(|family| part.contains(&normalise(family.name)));
         match (mentioned.next(), mentioned.next()) {
@@ -264,22 +229,8 @@ fn named_by_path<'r>(tied: &[&'r Family], path: Option<&Path>) -> Option<&'r Fam
 pub(super) fn conflict(name: &str, families: &[&Family]) -> Conflict {
     let mut claimants: Vec<Claimant> = families
         .iter()
-        .map(
-            |&&Family {
-                 name: family,
-                 crate_name,
-                 crate_version,
-                 ..
-             }| Claimant {
-                family,
-                crate_name,
-                crate_version,
-            },
-        )
+        .map(|&&Family { name: family, crate_name, crate_version, .. }| Claimant { family, crate_name, crate_version })
         .collect();
     claimants.sort();
-    Conflict {
-        name: normalise(name),
-        claimants,
-    }
+    Conflict { name: normalise(name), claimants }
 }

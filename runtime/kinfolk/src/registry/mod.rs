@@ -27,10 +27,7 @@ use claim::Evidence;
 
 /// Names the linked family that runs `architecture`; `path` only breaks a tie. `None`: no family, or no single one.
 pub fn auto_runner_name(architecture: &str, path: Option<&Path>) -> Option<&'static str> {
-    Registry::linked()
-        .claim_name(architecture, path)
-        .ok()
-        .map(|decision| decision.family.name)
+    Registry::linked().claim_name(architecture, path).ok().map(|decision| decision.family.name)
 }
 
 /// Opens the checkpoint at `path` with the linked family that runs it.
@@ -81,17 +78,11 @@ impl Registry {
                 found => registry.incompatible.push((family, incompatible(&family, found))),
             }
         }
-        registry
-            .families
-            .sort_by_key(|family| (normalise(family.name), origin(family)));
+        registry.families.sort_by_key(|family| (normalise(family.name), origin(family)));
         registry.families.dedup_by_key(|family| origin(family));
         for (family_idx, family) in registry.families.iter().enumerate() {
             for (list, alias) in family.aliases() {
-                let entry = Alias {
-                    family_idx,
-                    list,
-                    alias,
-                };
+                let entry = Alias { family_idx, list, alias };
                 registry.aliases.entry(normalise(alias)).or_default().push(entry);
             }
         }
@@ -127,10 +118,7 @@ impl Registry {
         for (name, entries) in &self.aliases {
             let mut claimants: Vec<usize> = entries.iter().map(|entry| entry.family_idx).collect();
             claimants.dedup();
-            let claimants: Vec<&Family> = claimants
-                .into_iter()
-                .map(|family_idx| &self.families[family_idx])
-                .collect();
+            let claimants: Vec<&Family> = claimants.into_iter().map(|family_idx| &self.families[family_idx]).collect();
             if claimants.iter().filter(|family| family.probe.is_none()).count() > 1 {
                 conflicts.push(claim::conflict(name, &claimants));
             }
@@ -150,17 +138,11 @@ impl Registry {
         if let Some(conflict) = self.conflicts().into_iter().next() {
             return Err(ExpectError::Conflict(conflict));
         }
-        let missing: Vec<String> = names
-            .into_iter()
-            .filter(|name| self.named(name).is_empty())
-            .map(str::to_owned)
-            .collect();
+        let missing: Vec<String> =
+            names.into_iter().filter(|name| self.named(name).is_empty()).map(str::to_owned).collect();
         match missing.is_empty() {
             true => Ok(()),
-            false => Err(ExpectError::Missing {
-                missing,
-                enrolled: self.names(),
-            }),
+            false => Err(ExpectError::Missing { missing, enrolled: self.names() }),
         }
     }
 
@@ -178,12 +160,7 @@ impl Registry {
     /// See [`ClaimError`].
     pub fn claim_name(&self, architecture: &str, path: Option<&Path>) -> Result<Decision, ClaimError> {
         let names = Some(architecture.to_owned()).filter(|name| !normalise(name).is_empty());
-        self.decide(&Evidence {
-            names: names.into_iter().collect(),
-            read_from: None,
-            path,
-            source: None,
-        })
+        self.decide(&Evidence { names: names.into_iter().collect(), read_from: None, path, source: None })
     }
 
     /// Chooses the family or crate a host names, whatever the checkpoint says of itself.
@@ -229,17 +206,6 @@ fn origin(family: &Family) -> (&'static str, &'static str, &'static str) {
 }
 
 fn incompatible(family: &Family, found: u32) -> Incompatible {
-    let &Family {
-        name,
-        crate_name,
-        crate_version,
-        ..
-    } = family;
-    Incompatible {
-        family: name,
-        crate_name,
-        crate_version,
-        expected: API_VERSION,
-        found,
-    }
+    let &Family { name, crate_name, crate_version, .. } = family;
+    Incompatible { family: name, crate_name, crate_version, expected: API_VERSION, found }
 }

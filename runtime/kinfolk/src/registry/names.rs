@@ -4,10 +4,7 @@
 ///
 /// `Qwen3-MoE`, `qwen3_moe` and `qwen3moe` are one name.
 pub fn normalise(name: &str) -> String {
-    name.chars()
-        .filter(|c| !c.is_whitespace() && !matches!(c, '-' | '_'))
-        .flat_map(char::to_lowercase)
-        .collect()
+    name.chars().filter(|c| !c.is_whitespace() && !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
 /// The model type inside a normalised class name: `llama` of `llamaforcausallm`. Other tasks than causal language

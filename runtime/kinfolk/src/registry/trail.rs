@@ -64,21 +64,8 @@ pub enum Says {
 
 impl fmt::Display for Trail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "architecture {}",
-            Found {
-                names: &self.architectures,
-                read_from: self.read_from.as_deref()
-            }
-        )?;
-        for Answer {
-            family,
-            crate_name,
-            crate_version,
-            says,
-        } in &self.answers
-        {
+        writeln!(f, "architecture {}", Found { names: &self.architectures, read_from: self.read_from.as_deref() })?;
+        for Answer { family, crate_name, crate_version, says } in &self.answers {
             writeln!(f, "  {family} ({crate_name} {crate_version}) {says}")?;
         }
         write!(f, "{}", self.verdict)
@@ -88,12 +75,7 @@ impl fmt::Display for Trail {
 impl fmt::Display for Says {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Says::Claims {
-                architecture,
-                alias,
-                list,
-                probe,
-            } => {
+            Says::Claims { architecture, alias, list, probe } => {
                 write!(f, "claims `{architecture}` by `{alias}` in `{list}`")?;
                 f.write_str(match probe {
                     Some(true) => ", and its probe agrees",

@@ -1,0 +1,175 @@
+//! A runner for tests: logits are a fixed function of the tokens, abilities and failures are chosen by the test.
+
+use anyhow::{Result, anyhow, ensure};
+
+use crate::{Capabilities, KvStoreStats, LmRunner, RunnerError, Unsupported};
+
+/// Which methods a [`ToyRunner`] has, beside the required ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Abilities {
+    pub(crate) prefill: bool,
+    pub(crate) decode: bool,
+    pub(crate) reuse: bool,
+    pub(crate) clear: bool,
+    pub(crate) sessions: bool,
+}
+
+impl Abilities {
+    pub(crate) const NONE: Abilities =
+        Abilities { prefill: false, decode: false, reuse: false, clear: false, sessions: false };
+    pub(crate) const ALL: Abilities =
+        Abilities { prefill: true, decode: true, reuse: true, clear: true, sessions: true };
+}
+
+/// A model of `vocab_size` tokens whose logits depend on every token before.
+#[derive(Clone, Debug)]
+pub(crate) struct ToyRunner {
+    pub(crate) abilities: Abilities,
+    pub(crate) vocab_size: usize,
+    pub(crate) context_length: usize,
+    /// Calls that fail, by count from the first, each once. What a failed call leaves behind is rubbish.
+    pub(crate) failing_calls: Vec<usize>,
+    pub(crate) n_calls: usize,
+    /// Tokens computed by all calls.
+    pub(crate) n_computed: usize,
+    pub(crate) context: Vec<u32>,
+}
+
+/// The error of a failing call.
+pub(crate) const INJECTED: &str = "injected failure";
+
+impl ToyRunner {
+    pub(crate) fn new(abilities: Abilities) -> ToyRunner {
+        ToyRunner {
+            abilities,
+            vocab_size: 16,
+            context_length: 32,
+            failing_calls: Vec::new(),
+            n_calls: 0,
+            n_computed: 0,
+            context: Vec::new(),
+        }
+    }
+
+    /// What any correct runner of this model answers after `tokens`.
+    pub(crate) fn logits(&self, tokens: &[u32]) -> Vec<f32> {
+        let mix = |state: u64, token: u64| (state ^ token).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        let state = tokens.iter().fold(1, |state, &token| mix(state, token.into()));
+        (0..self.vocab_size as u64).map(|id| (mix(state, id) >> 40) as f32 / 65536.0).collect()
+    }
+
+    fn call(&mut self, has_it: bool, operation: &'static str) -> Result<()> {
+        ensure!(has_it, Unsupported::new("toy", operation));
+        self.n_calls += 1;
+        if self.failing_calls.contains(&(self.n_calls - 1)) {
+            self.context = vec![0; self.n_calls % 5];
+            return Err(anyhow!(INJECTED));
+        }
+        Ok(())
+    }
+
+    fn check(&self, tokens: &[u32]) -> Result<()> {
+        ensure!(!tokens.is_empty(), RunnerError::EmptyPrompt);
+        let (asked, context_length) = (tokens.len(), self.context_length);
+        ensure!(asked <= context_length, RunnerError::ContextFull { context_length, asked });
+        let vocab_size = self.vocab_size;
+        match tokens.iter().find(|&&token| token as usize >= vocab_size) {
+            Some(&token) => Err(RunnerError::TokenOutOfRange { token, vocab_size }.into()),
+            None => Ok(()),
+        }
+    }
+
+    fn compute(&mut self, tokens: Vec<u32>, n_cached: usize) -> Result<Vec<f32>> {
+        self.check(&tokens)?;
+        self.n_computed += tokens.len() - n_cached;
+        self.context = tokens;
+        Ok(self.logits(&self.context))
+    }
+
+    fn n_shared(&self, tokens: &[u32]) -> usize {
+        let shared = self.context.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        shared.min(tokens.len() - 1)
+    }
+}
+
+impl LmRunner for ToyRunner {
+    fn family(&self) -> &str {
+        "toy"
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    fn context_length(&self) -> usize {
+        self.context_length
+    }
+
+    fn predict_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.call(true, "predict_logits")?;
+        self.check(tokens)?;
+        self.n_computed += tokens.len();
+        Ok(self.logits(tokens))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            prefill_decode_pair: self.abilities.prefill && self.abilities.decode,
+            prefix_reuse: self.abilities.reuse,
+            sessions: self.abilities.sessions,
+            ..Capabilities::default()
+        }
+    }
+
+    fn prefill_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.call(self.abilities.prefill, "prefill_logits")?;
+        self.compute(tokens.to_vec(), 0)
+    }
+
+    fn decode_logits(&mut self, token: u32) -> Result<Vec<f32>> {
+        self.call(self.abilities.decode, "decode_logits")?;
+        ensure!(!self.context.is_empty(), RunnerError::NotPrefilled);
+        let longer: Vec<u32> = self.context.iter().copied().chain([token]).collect();
+        let n_cached = self.context.len();
+        self.compute(longer, n_cached)
+    }
+
+    fn prefill_logits_reusing(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.call(self.abilities.reuse, "prefill_logits_reusing")?;
+        self.check(tokens)?;
+        let n_cached = self.n_shared(tokens);
+        self.compute(tokens.to_vec(), n_cached)
+    }
+
+    fn begin_prompt(&mut self, tokens: &[u32]) -> Result<usize> {
+        self.call(self.abilities.reuse, "begin_prompt")?;
+        self.check(tokens)?;
+        let n_cached = self.n_shared(tokens);
+        self.context.truncate(n_cached);
+        Ok(n_cached)
+    }
+
+    fn clear_kv_cache(&mut self) -> Result<()> {
+        self.call(self.abilities.clear, "clear_kv_cache")?;
+        self.context.clear();
+        Ok(())
+    }
+
+    fn export_session(&mut self) -> Result<Vec<u8>> {
+        self.call(self.abilities.sessions, "export_session")?;
+        Ok(self.context.iter().flat_map(|token| token.to_le_bytes()).collect())
+    }
+
+    fn restore_session(&mut self, session: &[u8]) -> Result<()> {
+        self.call(self.abilities.sessions, "restore_session")?;
+        let (tokens, rest) = session.as_chunks::<4>();
+        let reason = || "expected whole tokens, found a part of one".to_owned();
+        ensure!(rest.is_empty(), RunnerError::InvalidSession { family: "toy".to_owned(), reason: reason() });
+        self.context = tokens.iter().map(|&token| u32::from_le_bytes(token)).collect();
+        Ok(())
+    }
+
+    fn kv_store_stats(&self) -> Option<KvStoreStats> {
+        Some(KvStoreStats::new(self.context.len(), self.context_length, self.context.len() * 4))
+    }
+}
