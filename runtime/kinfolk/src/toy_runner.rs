@@ -27,12 +27,14 @@ pub(crate) struct ToyRunner {
     pub(crate) abilities: Abilities,
     pub(crate) vocab_size: usize,
     pub(crate) context_length: usize,
-    /// Calls that fail, by count from the first, each once. What a failed call leaves behind is rubbish.
+    /// Calls that fail, by count from the first, each once. What is cached afterwards is rubbish.
     pub(crate) failing_calls: Vec<usize>,
     pub(crate) n_calls: usize,
     /// Tokens computed by all calls.
     pub(crate) n_computed: usize,
     pub(crate) context: Vec<u32>,
+    /// A call failed, and what is cached is rubbish until something replaces it.
+    pub(crate) is_spoilt: bool,
 }
 
 /// The error of a failing call.
@@ -48,6 +50,7 @@ impl ToyRunner {
             n_calls: 0,
             n_computed: 0,
             context: Vec::new(),
+            is_spoilt: false,
         }
     }
 
@@ -63,6 +66,7 @@ impl ToyRunner {
         self.n_calls += 1;
         if self.failing_calls.contains(&(self.n_calls - 1)) {
             self.context = vec![0; self.n_calls % 5];
+            self.is_spoilt = true;
             return Err(anyhow!(INJECTED));
         }
         Ok(())
@@ -83,7 +87,11 @@ impl ToyRunner {
         self.check(&tokens)?;
         self.n_computed += tokens.len() - n_cached;
         self.context = tokens;
-        Ok(self.logits(&self.context))
+        let mut logits = self.logits(&self.context);
+        if self.is_spoilt {
+            logits.reverse();
+        }
+        Ok(logits)
     }
 
     fn n_shared(&self, tokens: &[u32]) -> usize {
@@ -123,6 +131,7 @@ impl LmRunner for ToyRunner {
 
     fn prefill_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.call(self.abilities.prefill, "prefill_logits")?;
+        self.is_spoilt = false;
         self.compute(tokens.to_vec(), 0)
     }
 
@@ -152,6 +161,7 @@ impl LmRunner for ToyRunner {
     fn clear_kv_cache(&mut self) -> Result<()> {
         self.call(self.abilities.clear, "clear_kv_cache")?;
         self.context.clear();
+        self.is_spoilt = false;
         Ok(())
     }
 
@@ -166,6 +176,7 @@ impl LmRunner for ToyRunner {
         let reason = || "expected whole tokens, found a part of one".to_owned();
         ensure!(rest.is_empty(), RunnerError::InvalidSession { family: "toy".to_owned(), reason: reason() });
         self.context = tokens.iter().map(|&token| u32::from_le_bytes(token)).collect();
+        self.is_spoilt = false;
         Ok(())
     }
 

@@ -200,6 +200,23 @@ fn only_unsupported_leads_to_the_slow_path() {
 }
 
 #[test]
+fn what_a_runner_cached_before_an_error_is_not_trusted() {
+    let failures: [fn(&mut HostDriven<ToyRunner>) -> bool; 5] = [
+        |driven| driven.predict_logits(&[5]).is_err(),
+        |driven| driven.export_session().is_err(),
+        |driven| driven.clear_kv_cache().is_err(),
+        |driven| driven.begin_prompt(&[1, 7]).is_err(),
+        |driven| driven.generate(&[1], &GenerateOptions::default(), &mut |_| ControlFlow::Continue(())).is_err(),
+    ];
+    for fails in failures {
+        let mut driven = HostDriven::new(ToyRunner { failing_calls: vec![1], ..ToyRunner::new(Abilities::ALL) });
+        driven.prefill_logits(&[1, 2]).expect("call 0 succeeds");
+        assert!(fails(&mut driven));
+        assert_eq!(driven.decode_logits(3).expect("call 2 succeeds"), driven.get_ref().logits(&[1, 2, 3]));
+    }
+}
+
+#[test]
 fn a_runner_with_the_pair_computes_each_token_once() {
     let mut driven = HostDriven::new(ToyRunner::new(Abilities::ALL));
     driven.prefill_logits(&[1, 2, 3]).expect("prefill");
@@ -216,6 +233,20 @@ fn a_wrapped_runner_keeps_its_warm_context() {
     let mut driven = HostDriven::new(runner);
     expect_error(driven.decode_logits(0), RunnerError::NotPrefilled);
     assert_eq!(driven.begin_prompt(&[1, 2, 5]).expect("begin"), 2);
+}
+
+#[test]
+fn a_restored_session_is_not_computed_again_where_the_runner_saves_its_own() {
+    for (sessions, n_computed) in [(true, 1), (false, 4)] {
+        let abilities = Abilities { sessions, ..Abilities::ALL };
+        let mut saved = HostDriven::new(ToyRunner::new(abilities));
+        saved.prefill_logits(&[1, 2, 3]).expect("prefill");
+        let session = saved.export_session().expect("export");
+        let mut restored = HostDriven::new(ToyRunner::new(abilities));
+        restored.restore_session(&session).expect("restore");
+        assert_eq!(restored.decode_logits(4).expect("decode"), saved.decode_logits(4).expect("decode"));
+        assert_eq!(restored.get_ref().n_computed, n_computed);
+    }
 }
 
 #[test]
