@@ -1,1 +1,34 @@
-//! Under construction.
+//! What the tests that link every family share: the families themselves, and where reference files are.
+
+use std::path::{Path, PathBuf};
+
+use kinfolk_gemma as _;
+use kinfolk_llama as _;
+use kinfolk_mistral as _;
+use kinfolk_qwen2 as _;
+use kinfolk_qwen3 as _;
+
+/// The copies of reference files that are part of this repository.
+pub fn in_repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+}
+
+/// A folder of the material shared beside the repository, if it is there.
+///
+/// # Panics
+/// On CI (`CI` is set) if it is not: a check that silently did not run is worse than one that failed.
+pub fn shared(folder: &str) -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|dir| dir.join("shared").join(folder));
+    let found = beside.into_iter().find(|dir| dir.is_dir());
+    assert!(
+        found.is_some() || std::env::var_os("CI").is_none(),
+        "`shared/{folder}` must be beside the repository on CI"
+    );
+    found
+}
+
+/// Says on the test's output that a check did not run for want of `what`.
+#[allow(clippy::print_stderr)]
+pub fn report_not_run(check: &str, what: &str) {
+    eprintln!("NOT RUN: {check}: {what} is not on this machine");
+}

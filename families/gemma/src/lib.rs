@@ -116,5 +116,3 @@ fn rotate_locally(config: &Config, decoder: &mut Decoder) -> Result<()> {
     Ok(())
 }
 
-#[cfg(test)]
-mod tests;

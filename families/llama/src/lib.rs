@@ -13,7 +13,7 @@ use kinfolk::decoder::{Activation, Config, Decoder, Moe, QkRows, Result};
     description = "Llama 1 to 3.x and what shares their architecture",
     model_types = ["llama"],
     gguf = ["llama"],
-    classes = ["LlamaForCausalLM", "LLaMAForCausalLM"],
+    classes = ["LlamaForCausalLM"],
     tool_calls = "llama3",
     turn_ends = ["<|eot_id|>", "<|eom_id|>", "<|im_end|>"],
 )]
@@ -29,5 +29,3 @@ fn describe(config: &Config) -> Result<Decoder> {
     Ok(decoder)
 }
 
-#[cfg(test)]
-mod tests;

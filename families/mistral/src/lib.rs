@@ -64,5 +64,3 @@ fn query_temperature(config: &Config) -> Result<Option<QueryTemperature>> {
     }
 }
 
-#[cfg(test)]
-mod tests;

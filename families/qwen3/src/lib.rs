@@ -31,5 +31,3 @@ fn describe(config: &Config) -> Result<Decoder> {
     Ok(decoder)
 }
 
-#[cfg(test)]
-mod tests;

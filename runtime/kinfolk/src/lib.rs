@@ -2,6 +2,7 @@
 
 #[doc(hidden)]
 pub mod __private;
+mod decoder_runner;
 mod family;
 mod hints;
 mod host_driven;
@@ -9,11 +10,16 @@ mod load;
 pub mod registry;
 mod runner;
 pub mod sampling;
+pub mod verify;
+#[cfg(test)]
+mod toy_runner;
 
+pub use decoder_runner::DecoderRunner;
 pub use family::{API_VERSION, AliasList, Conventions, Family};
 pub use host_driven::HostDriven;
 pub use kinfolk_macros::{enroll, family, register_lm_runner};
-pub use load::{LoadOptions, LoadRequest};
+pub use kinfolk_decoder as decoder;
+pub use load::{LoadChoiceError, LoadOptions, LoadRequest, MemoryNeed, ProgressCallback, executors};
 pub use registry::{Registry, auto_runner, auto_runner_name};
 pub use runner::{
     Capabilities, GenerateOptions, KvStoreStats, LmRunner, MultimodalPhase, MultimodalPhaseCallback, PromptPart, RunnerError,

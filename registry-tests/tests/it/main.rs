@@ -1,0 +1,3 @@
+//! Tests that link every family.
+
+mod parity;

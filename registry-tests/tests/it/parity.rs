@@ -1,0 +1,113 @@
+//! Every fixture of the linked families, in every form it is there, gives the reference's logits in all four ways.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use kinfolk::{
+    LoadOptions, LoadRequest, Registry,
+    decoder::{Config, Source},
+    verify::{Reference, verify},
+};
+use kinfolk_registry_tests::{in_repository, shared};
+
+/// Largest difference of a logit: the fixtures' own noise is below 2e-5.
+const TOLERANCE: f32 = 1e-3;
+
+/// One checkpoint with its reference.
+struct Case {
+    weights: PathBuf,
+    /// Stands in for the checkpoint's own config.
+    config: Option<PathBuf>,
+    reference: PathBuf,
+}
+
+impl Case {
+    fn check(&self) -> Result<(), String> {
+        let run = || -> anyhow::Result<_> {
+            let mut source = Source::open(&self.weights)?;
+            if let Some(path) = &self.config {
+                source.set_config(Config::from_json(path, &fs::read_to_string(path)?)?);
+            }
+            let source = Arc::new(source);
+            let family = Registry::linked().claim(&source)?.family;
+            let mut runner = (family.load)(LoadRequest::new(source, LoadOptions::default()))?;
+            verify(&mut runner, &Reference::open(&self.reference)?, TOLERANCE)
+        };
+        let name = format!("{} {}", self.weights.display(), self.config.as_ref().map_or("", |_| "(published config)"));
+        match run() {
+            Ok(report) if report.passed => Ok(()),
+            Ok(report) => Err(format!("{name}: {:#?}", report.ways)),
+            Err(error) => Err(format!("{name}: {error:#}")),
+        }
+    }
+}
+
+/// Every case in a folder of fixtures. Which of them some linked family runs is up to their configs.
+fn cases(fixtures: &Path) -> Vec<Case> {
+    let mut folders: Vec<PathBuf> = fs::read_dir(fixtures).unwrap().map(|e| e.unwrap().path()).collect();
+    folders.retain(|folder| is_ours(folder));
+    folders.sort();
+    folders.iter().flat_map(|folder| cases_of(folder)).collect()
+}
+
+fn is_ours(folder: &Path) -> bool {
+    let path = folder.join("config.json");
+    let Ok(text) = fs::read_to_string(&path) else { return false };
+    // Packed safetensors layouts (GPTQ, AWQ, MLX, …) are no weight format of this runtime yet.
+    if text.contains("\"quantization") {
+        return false;
+    }
+    let config = Config::from_json(&path, &text).unwrap();
+    config.architectures().iter().any(|name| Registry::linked().claim_name(name, None).is_ok())
+}
+
+fn cases_of(folder: &Path) -> Vec<Case> {
+    let reference = folder.join("reference.safetensors");
+    let mut cases = Vec::new();
+    let mut add = |weights: PathBuf, config: Option<PathBuf>, reference: &Path| {
+        if weights.exists() && config.as_ref().is_none_or(|c| c.exists()) {
+            cases.push(Case { weights, config, reference: reference.to_owned() });
+        }
+    };
+    add(folder.join("model.safetensors"), None, &reference);
+    add(folder.join("model.safetensors"), Some(folder.join("config.hub.json")), &reference);
+    add(folder.join("model.gguf"), None, &reference);
+    let mut files: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    files.sort();
+    for file in files {
+        if let Some(scheme) = file.strip_prefix("model-").and_then(|f| f.strip_suffix(".gguf")) {
+            add(folder.join(&file), None, &folder.join(format!("reference-{scheme}.safetensors")));
+        }
+    }
+    cases
+}
+
+#[track_caller]
+fn check_all(fixtures: &Path, at_least: usize) {
+    let cases = cases(fixtures);
+    let failures: Vec<String> = cases.iter().filter_map(|case| case.check().err()).collect();
+    assert!(failures.is_empty(), "{} of {} cases differ:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    assert!(
+        cases.len() >= at_least,
+        "expected at least {at_least} cases in `{}`, found {}",
+        fixtures.display(),
+        cases.len()
+    );
+}
+
+#[test]
+fn copies_in_the_repository_verify_in_all_four_ways() {
+    check_all(&in_repository(), 40);
+}
+
+#[test]
+fn every_shared_fixture_of_the_linked_families_verifies_in_all_four_ways() {
+    match shared("fixtures/public") {
+        Some(fixtures) => check_all(&fixtures, 80),
+        None => kinfolk_registry_tests::report_not_run("shared fixtures", "shared/fixtures/public"),
+    }
+}

@@ -1,0 +1,3 @@
+kinfolk::enroll!("kinfolk-llama");
+
+fn main() {}

@@ -1,0 +1,8 @@
+kinfolk::register_lm_runner! {
+    family = "x",
+    description = "x",
+    arche = ["x"],
+    load = load,
+}
+
+fn main() {}

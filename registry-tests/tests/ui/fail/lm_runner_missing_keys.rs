@@ -1,0 +1,6 @@
+kinfolk::register_lm_runner! {
+    family = "x",
+    arches = ["x"],
+}
+
+fn main() {}

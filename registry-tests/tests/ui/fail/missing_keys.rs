@@ -1,0 +1,6 @@
+use kinfolk::decoder::{Config, Decoder, Result};
+
+#[kinfolk::family(gguf = ["x"])]
+fn describe(_: &Config) -> Result<Decoder> { loop {} }
+
+fn main() {}

@@ -1,0 +1,6 @@
+use kinfolk::decoder::{Config, Decoder, Result};
+
+#[kinfolk::family(name = "x", description = "x", gguf = ["x"])]
+fn describe(_: &Config, _: usize) -> Result<Decoder> { loop {} }
+
+fn main() {}

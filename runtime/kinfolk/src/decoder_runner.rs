@@ -1,0 +1,205 @@
+//! The runner of every family that is a description: one sequence on a loaded model.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use kinfolk_decoder::{Cache, Cancel, ForwardError, Model, Output, Sequence, Want};
+
+use crate::runner::{Capabilities, KvStoreStats, LmRunner, RunnerError};
+
+/// Tokens per forward pass of a long prompt: enough to use each weight many times, few enough to keep the scratch small and a
+/// cancellation prompt.
+const CHUNK_TOKENS: usize = 512;
+
+/// One sequence on a [`Model`].
+///
+/// After an error the context is the part of it that was computed: a prefix of what was asked for, and still usable.
+pub struct DecoderRunner {
+    family: &'static str,
+    model: Arc<dyn Model>,
+    cache: Box<dyn Cache>,
+    /// What the cache holds.
+    tokens: Vec<u32>,
+    cancel: Cancel,
+}
+
+impl DecoderRunner {
+    /// A runner with an empty context. Every call polls `cancel`.
+    pub fn new(family: &'static str, model: Arc<dyn Model>, cancel: Cancel) -> DecoderRunner {
+        let cache = model.new_cache();
+        DecoderRunner { family, model, cache, tokens: Vec::new(), cancel }
+    }
+
+    fn check(&self, tokens: &[u32]) -> Result<()> {
+        if tokens.is_empty() {
+            return Err(RunnerError::EmptyPrompt.into());
+        }
+        let (context_length, asked) = (self.context_length(), tokens.len());
+        if asked > context_length {
+            return Err(RunnerError::ContextFull { context_length, asked }.into());
+        }
+        let vocab_size = self.vocab_size();
+        match tokens.iter().find(|t| **t as usize >= vocab_size) {
+            Some(&token) => Err(RunnerError::TokenOutOfRange { token, vocab_size }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Trims the context to what it shares with `tokens`, leaving at least one of them to compute. Returns how many stay.
+    fn keep_shared(&mut self, tokens: &[u32]) -> usize {
+        let shared = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let kept = self.cache.truncate(shared.min(tokens.len() - 1));
+        self.tokens.truncate(kept);
+        kept
+    }
+
+    fn clear(&mut self) {
+        self.cache.truncate(0);
+        self.tokens.clear();
+    }
+
+    /// Appends `tokens` to the context and returns the logits after the last.
+    fn extend(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        let logits = run(&*self.model, &mut *self.cache, tokens, Want::LastLogits, &self.cancel, &mut |done| {
+            self.tokens.extend_from_slice(done);
+        })?;
+        Ok(logits.values)
+    }
+}
+
+/// Runs `tokens` in chunks on one cache and returns what the last chunk gives. `done` is told of each chunk that is in the cache.
+fn run(
+    model: &dyn Model,
+    cache: &mut dyn Cache,
+    tokens: &[u32],
+    want: Want,
+    cancel: &Cancel,
+    done: &mut dyn FnMut(&[u32]),
+) -> Result<Output> {
+    let mut output = Output::default();
+    let n_chunks = tokens.len().div_ceil(CHUNK_TOKENS);
+    for (i, chunk) in tokens.chunks(CHUNK_TOKENS).enumerate() {
+        let want = if i + 1 == n_chunks { want } else { Want::Nothing };
+        let sequence = Sequence { cache: &mut *cache, tokens: chunk, want };
+        let outputs = model.forward(&mut [sequence], cancel).map_err(for_host)?;
+        done(chunk);
+        output = outputs.into_iter().next().unwrap_or_default();
+    }
+    Ok(output)
+}
+
+/// What a host can do something about, in the waist's own words.
+fn for_host(error: ForwardError) -> anyhow::Error {
+    match error {
+        ForwardError::NoTokens => RunnerError::EmptyPrompt.into(),
+        ForwardError::TokenOutOfRange { token, vocab_size } => RunnerError::TokenOutOfRange { token, vocab_size }.into(),
+        ForwardError::ContextFull { context_length, asked } => RunnerError::ContextFull { context_length, asked }.into(),
+        ForwardError::Cancelled => RunnerError::Cancelled.into(),
+        other => other.into(),
+    }
+}
+
+impl LmRunner for DecoderRunner {
+    fn family(&self) -> &str {
+        self.family
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.model.decoder().embedding.vocab_size
+    }
+
+    fn context_length(&self) -> usize {
+        self.model.context_length()
+    }
+
+    fn predict_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.check(tokens)?;
+        let mut cache = self.model.new_cache();
+        Ok(run(&*self.model, &mut *cache, tokens, Want::LastLogits, &self.cancel, &mut |_| {})?.values)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            prefill_decode_pair: true,
+            prefix_reuse: true,
+            sessions: true,
+            embeddings: true,
+            multimodal: false,
+            batching: true,
+        }
+    }
+
+    fn prefill_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.check(tokens)?;
+        self.clear();
+        self.extend(tokens)
+    }
+
+    fn decode_logits(&mut self, token: u32) -> Result<Vec<f32>> {
+        if self.tokens.is_empty() {
+            return Err(RunnerError::NotPrefilled.into());
+        }
+        self.extend(&[token])
+    }
+
+    fn prefill_logits_reusing(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.check(tokens)?;
+        let kept = self.keep_shared(tokens);
+        self.extend(&tokens[kept..])
+    }
+
+    fn begin_prompt(&mut self, tokens: &[u32]) -> Result<usize> {
+        self.check(tokens)?;
+        Ok(self.keep_shared(tokens))
+    }
+
+    fn clear_kv_cache(&mut self) -> Result<()> {
+        self.clear();
+        Ok(())
+    }
+
+    /// The tokens and the executor's snapshot: `n_tokens` as u64, the tokens as u32, all little-endian, then the snapshot.
+    fn export_session(&mut self) -> Result<Vec<u8>> {
+        let mut bytes = (self.tokens.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(self.tokens.iter().flat_map(|t| t.to_le_bytes()));
+        bytes.extend(self.cache.snapshot());
+        Ok(bytes)
+    }
+
+    fn restore_session(&mut self, session: &[u8]) -> Result<()> {
+        let invalid = |reason: String| RunnerError::InvalidSession { family: self.family.to_owned(), reason };
+        let cut_short = || invalid("expected tokens and a snapshot, found the end".to_owned());
+        let (n_tokens, rest) = session.split_first_chunk::<8>().ok_or_else(cut_short)?;
+        let n_bytes = usize::try_from(u64::from_le_bytes(*n_tokens)).ok().and_then(|n| n.checked_mul(4));
+        let (tokens, snapshot) = rest.split_at_checked(n_bytes.ok_or_else(cut_short)?).ok_or_else(cut_short)?;
+        let tokens: Vec<u32> = tokens.as_chunks::<4>().0.iter().map(|t| u32::from_le_bytes(*t)).collect();
+        if !tokens.is_empty() {
+            self.check(&tokens).map_err(|e| invalid(e.to_string()))?;
+        }
+        let mut cache = self.model.new_cache();
+        cache.restore(snapshot).map_err(invalid)?;
+        if cache.len() != tokens.len() {
+            return Err(invalid(format!("expected a snapshot of {} tokens, found {}", tokens.len(), cache.len())).into());
+        }
+        (self.cache, self.tokens) = (cache, tokens);
+        Ok(())
+    }
+
+    fn kv_store_stats(&self) -> Option<KvStoreStats> {
+        Some(KvStoreStats::new(self.cache.len(), self.model.context_length(), self.cache.bytes()))
+    }
+
+    /// The final norm's output at the last token, scaled to length 1: how decoders that are embedding models pool.
+    fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+        self.check(tokens)?;
+        let mut cache = self.model.new_cache();
+        let hidden = run(&*self.model, &mut *cache, tokens, Want::Hidden, &self.cancel, &mut |_| {})?;
+        let last = hidden.rows().last().unwrap_or_default();
+        let length = last.iter().map(|x| x * x).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
+        Ok(last.iter().map(|x| x / length).collect())
+    }
+
+    fn model(&self) -> Option<Arc<dyn Model>> {
+        Some(Arc::clone(&self.model))
+    }
+}
