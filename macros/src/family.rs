@@ -1,10 +1,10 @@
 //! `#[family]`: a describing function becomes a family.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
-use syn::{FnArg, Item, ItemFn, Result, ReturnType, Type};
+use syn::{FnArg, Item, Result, ReturnType, Type};
 
-use crate::record::{Grammar, Record, error_at, optional};
+use crate::record::{Grammar, Record, error_at};
 
 const GRAMMAR: Grammar = Grammar {
     name: "name",
@@ -12,25 +12,39 @@ const GRAMMAR: Grammar = Grammar {
     others: &["tool_calls", "turn_ends", "probe", "crate"],
 };
 
-pub(crate) fn expand(keys: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let function = describing_function(syn::parse2(item)?)?;
-    let record = Record::parse(&GRAMMAR, keys)?;
+pub(crate) fn expand(keys: TokenStream, item: TokenStream) -> TokenStream {
+    let enrolment = describing_function(&item).and_then(|describe| {
+        let record = Record::parse(&GRAMMAR, keys)?;
+        Ok(enrol(&record, &describe))
+    });
+    match enrolment {
+        Ok(enrolment) => quote! { #item #enrolment },
+        // The function stays, so that the mistake is not followed by a dozen about what it uses.
+        Err(mistake) => {
+            let mistake = mistake.into_compile_error();
+            quote! { #[allow(dead_code)] #item #mistake }
+        }
+    }
+}
+
+fn enrol(record: &Record, describe: &Ident) -> TokenStream {
     let kinfolk = record.kinfolk();
-    let load = quote! {
+    let preamble = quote! {
+        const DESCRIBE: fn(&#kinfolk::__private::Config) -> #kinfolk::__private::Result<#kinfolk::__private::Decoder> =
+            #describe;
         fn load(
             request: #kinfolk::LoadRequest,
         ) -> #kinfolk::__private::anyhow::Result<::std::boxed::Box<dyn #kinfolk::LmRunner>> {
             #kinfolk::__private::load_described(&FAMILY, request)
         }
     };
-    let describe = optional(Some(&function.sig.ident));
-    let enrolment = record.enrol(load, quote!(load), describe);
-    Ok(quote! { #function #enrolment })
+    record.enrol(preamble, quote!(load), quote!(::core::option::Option::Some(DESCRIBE)))
 }
 
 /// Checks what can be checked without types; the coercion to a function pointer checks the rest.
-fn describing_function(item: Item) -> Result<ItemFn> {
+fn describing_function(item: &TokenStream) -> Result<Ident> {
     const EXPECTED: &str = "expected `fn describe(config: &Config) -> Result<Decoder>`";
+    let item: Item = syn::parse2(item.clone())?;
     let Item::Fn(function) = item else {
         return Err(error_at(&item, format!("{EXPECTED}, found another kind of item")));
     };
@@ -54,7 +68,7 @@ fn describing_function(item: Item) -> Result<ItemFn> {
         }
     }
     match &signature.output {
-        ReturnType::Type(..) => Ok(function),
+        ReturnType::Type(..) => Ok(signature.ident.clone()),
         ReturnType::Default => Err(error_at(&signature.ident, format!("{EXPECTED}, found no return type"))),
     }
 }

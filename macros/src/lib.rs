@@ -29,7 +29,7 @@ use proc_macro::TokenStream;
 /// calls kinfolk by another name adds `crate = its::path`.
 #[proc_macro_attribute]
 pub fn family(keys: TokenStream, item: TokenStream) -> TokenStream {
-    family::expand(keys.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+    family::expand(keys.into(), item.into()).into()
 }
 
 /// Enrols a runner that is written by hand.

@@ -174,7 +174,7 @@ impl Record {
     }
 }
 
-pub(crate) fn optional(value: Option<impl quote::ToTokens>) -> TokenStream {
+fn optional(value: Option<impl quote::ToTokens>) -> TokenStream {
     match value {
         Some(value) => quote!(::core::option::Option::Some(#value)),
         None => quote!(::core::option::Option::None),

@@ -1,7 +1,7 @@
 //! Which crate runs an architecture that no linked family claims, so that an error can say what to `cargo add`.
 //!
 //! The one place under `runtime/` that names families. The table is generated: `KINFOLK_UPDATE_HINTS=1 cargo test -p
-//! kinfolk-registry-tests hints` rewrites it from the families' own records, and the same test fails when it is stale.
+//! kinfolk-registry-tests hints` rewrites it from the records of the families, and the same test fails when it is stale.
 
 use crate::registry::normalise;
 
@@ -22,6 +22,13 @@ pub(crate) fn crate_of_family(family: &str) -> Option<&'static str> {
 }
 
 /// Crate, and the normalised names it answers to.
+#[rustfmt::skip]
 const HINTS: &[(&str, &[&str])] = &[
-    // generated
+    // Generated from here
+    ("kinfolk-gemma", &["gemma", "gemma2", "gemma2forcausallm", "gemma3", "gemma3forcausallm", "gemma3forconditionalgeneration", "gemma3text", "gemmaforcausallm", "vaultgemma", "vaultgemmaforcausallm"]),
+    ("kinfolk-llama", &["llama", "llamaforcausallm"]),
+    ("kinfolk-mistral", &["ministral", "ministral3", "ministral3forcausallm", "ministralforcausallm", "mistral", "mistral3", "mistral3forconditionalgeneration", "mistralforcausallm", "mixtral", "mixtralforcausallm"]),
+    ("kinfolk-qwen2", &["qwen2", "qwen2forcausallm", "qwen2moe", "qwen2moeforcausallm"]),
+    ("kinfolk-qwen3", &["qwen3", "qwen3forcausallm", "qwen3model", "qwen3moe", "qwen3moeforcausallm"]),
+    // to here.
 ];

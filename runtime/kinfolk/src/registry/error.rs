@@ -13,7 +13,7 @@ pub enum ClaimError {
         "expected a linked family for architecture {found}, found none; a crate in Cargo.toml that no code names is not \
          linked: write `kinfolk::enroll!();` in the host, or `use {example} as _;`{advice}",
         found = Found { names: architectures, read_from: read_from.as_deref() },
-        example = hint.unwrap_or("kinfolk-llama").replace('-', "_"),
+        example = hint.unwrap_or("the-crate").replace('-', "_"),
         advice = Advice(hint)
     )]
     EmptyRegistry {

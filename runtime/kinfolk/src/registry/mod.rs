@@ -209,3 +209,6 @@ fn incompatible(family: &Family, found: u32) -> Incompatible {
     let &Family { name, crate_name, crate_version, .. } = family;
     Incompatible { family: name, crate_name, crate_version, expected: API_VERSION, found }
 }
+
+#[cfg(test)]
+mod tests;
