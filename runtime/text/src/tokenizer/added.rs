@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 use super::vocabulary::{TokenKind, Vocabulary};
 use crate::{Result, TextError};
@@ -14,78 +14,84 @@ pub(crate) enum Segment {
     Text(Range<usize>),
 }
 
-/// The added tokens of a GGUF vocabulary.
+/// One kind of added tokens of a vocabulary.
 ///
 /// At each place the longest token wins, as in SentencePiece and `tokenizers`. (llama.cpp looks for its longest token in
 /// the whole text first; the two part only where two tokens overlap without one holding the other.)
 #[derive(Debug)]
 pub(crate) struct AddedTokens {
-    all: Matcher,
-    /// Without control tokens, for text that may not produce any.
-    user_defined: Matcher,
+    automaton: AhoCorasick,
+    /// Per pattern: the token, and which white space it takes with it.
+    tokens: Vec<(u32, Strip)>,
 }
 
-#[derive(Debug)]
-struct Matcher {
-    automaton: AhoCorasick,
-    /// Per pattern: the token, and whether it swallows the white space after it.
-    tokens: Vec<(u32, bool)>,
+/// Which white space around an added token counts as part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Strip {
+    pub(crate) left: bool,
+    pub(crate) right: bool,
 }
 
 impl AddedTokens {
-    /// Collects the added tokens. `swallows_space` says which take the white space on their right with them.
-    pub(crate) fn new(vocabulary: &Vocabulary, swallows_space: impl Fn(&str) -> bool) -> Result<AddedTokens> {
-        let added = |kind: TokenKind| kind.is_special() || kind == TokenKind::UserDefined;
-        Ok(AddedTokens {
-            all: Matcher::new(vocabulary, added, &swallows_space)?,
-            user_defined: Matcher::new(vocabulary, |kind| kind == TokenKind::UserDefined, &swallows_space)?,
-        })
+    /// Collects the tokens of the kinds that are `wanted`.
+    pub(crate) fn new(
+        vocabulary: &Vocabulary,
+        wanted: impl Fn(TokenKind) -> bool,
+        strip: impl Fn(u32, &str) -> Strip,
+    ) -> Result<AddedTokens> {
+        let (texts, tokens): (Vec<_>, Vec<_>) = vocabulary
+            .iter()
+            .filter(|&(_, text, kind)| !text.is_empty() && wanted(kind))
+            .map(|(id, text, _)| (text, (id, strip(id, text))))
+            .unzip();
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(texts)
+            .map_err(|error| TextError::vocabulary("added tokens", error.to_string()))?;
+        Ok(AddedTokens { automaton, tokens })
     }
 
-    /// Cuts a text at its added tokens. Control tokens count only with `parse_special`; user-defined ones always.
-    pub(crate) fn split(&self, text: &str, parse_special: bool) -> Vec<Segment> {
-        let matcher = if parse_special { &self.all } else { &self.user_defined };
+    /// Cuts a text at its added tokens. What overlaps one of the `literals` is text whatever it spells; they are in
+    /// ascending order.
+    pub(crate) fn split(&self, text: &str, literals: &[Range<usize>]) -> Vec<Segment> {
         let mut segments = Vec::new();
         let mut done = 0;
-        for found in matcher.automaton.find_iter(text) {
-            let (id, swallows_space) = matcher.tokens[found.pattern().as_usize()];
-            // A match cannot start inside white space that the token before it swallowed.
-            if found.start() < done {
+        let mut at = 0;
+        let mut literals = literals.iter().peekable();
+        while let Some(found) = self.automaton.find(Input::new(text).range(at..)) {
+            while literals.next_if(|literal| literal.end <= found.start()).is_some() {}
+            if literals.peek().is_some_and(|literal| literal.start < found.end()) {
+                at = found.start() + text[found.start()..].chars().next().map_or(1, char::len_utf8);
                 continue;
             }
-            if done < found.start() {
-                segments.push(Segment::Text(done..found.start()));
-            }
-            done = found.end();
-            if swallows_space {
-                let rest = &text[done..];
-                done += rest.len() - rest.trim_start().len();
+            let (id, strip) = self.tokens[found.pattern().as_usize()];
+            let before = &text[done..found.start()];
+            let before = if strip.left { before.trim_end() } else { before };
+            if !before.is_empty() {
+                segments.push(Segment::Text(done..done + before.len()));
             }
             segments.push(Segment::Token { id, range: found.range() });
+            done = found.end();
+            if strip.right {
+                done += text[done..].len() - text[done..].trim_start().len();
+            }
+            at = done;
         }
         if done < text.len() {
             segments.push(Segment::Text(done..text.len()));
         }
         segments
     }
-}
 
-impl Matcher {
-    fn new(
-        vocabulary: &Vocabulary,
-        wanted: impl Fn(TokenKind) -> bool,
-        swallows_space: impl Fn(&str) -> bool,
-    ) -> Result<Matcher> {
-        let (texts, tokens): (Vec<_>, Vec<_>) = vocabulary
-            .iter()
-            .filter(|&(_, text, kind)| !text.is_empty() && wanted(kind))
-            .map(|(id, text, _)| (text, (id, swallows_space(text))))
-            .unzip();
-        let automaton = AhoCorasick::builder()
-            .match_kind(MatchKind::LeftmostLongest)
-            .build(texts)
-            .map_err(|error| TextError::vocabulary("tokenizer.ggml.tokens", error.to_string()))?;
-        Ok(Matcher { automaton, tokens })
+    /// Which of the tokens are in a text, overlapping ones included.
+    pub(crate) fn found_in(&self, text: &str) -> Vec<u32> {
+        let mut ids = Vec::new();
+        let mut at = 0;
+        while let Some(found) = self.automaton.find(Input::new(text).range(at..)) {
+            ids.push(self.tokens[found.pattern().as_usize()].0);
+            at = found.start() + text[found.start()..].chars().next().map_or(1, char::len_utf8);
+        }
+        ids
     }
 }
 
@@ -94,7 +100,7 @@ mod tests {
     use super::*;
     use crate::tokenizer::vocabulary::Spelling;
 
-    fn added() -> AddedTokens {
+    fn tokens(wanted: TokenKind) -> AddedTokens {
         let mut vocabulary = Vocabulary::new(Spelling::ByteLevel, false);
         for (id, text, kind) in [
             (0, "<s>", TokenKind::Control),
@@ -105,38 +111,34 @@ mod tests {
         ] {
             vocabulary.insert("tokens", id, text, kind).unwrap();
         }
-        AddedTokens::new(&vocabulary, |text| text == "<|end|>").unwrap()
+        let strip = |_, text: &str| Strip { left: false, right: text == "<|end|>" };
+        AddedTokens::new(&vocabulary, |kind| kind == wanted, strip).unwrap()
     }
 
     #[track_caller]
-    fn check(text: &str, parse_special: bool, expected: &[Segment]) {
-        assert_eq!(added().split(text, parse_special), expected, "{text:?}");
-    }
-
-    // C16: both kinds, with the switch on and off.
-    #[test]
-    fn control_tokens_match_only_when_parsed_and_user_defined_always() {
-        check(
-            "a<s>  b",
-            true,
-            &[
-                Segment::Text(0..1),
-                Segment::Token { id: 0, range: 1..4 },
-                Segment::Token { id: 1, range: 4..6 },
-                Segment::Text(6..7),
-            ],
-        );
-        check("a<s>  b", false, &[Segment::Text(0..4), Segment::Token { id: 1, range: 4..6 }, Segment::Text(6..7)]);
+    fn check(kind: TokenKind, text: &str, literals: &[Range<usize>], expected: &[Segment]) {
+        assert_eq!(tokens(kind).split(text, literals), expected, "{text:?}");
     }
 
     #[test]
     fn the_longest_token_wins_and_an_empty_text_has_no_segments() {
-        check("     ", false, &[Segment::Token { id: 2, range: 0..3 }, Segment::Token { id: 1, range: 3..5 }]);
-        check("", true, &[]);
+        let two_and_three = [Segment::Token { id: 2, range: 0..3 }, Segment::Token { id: 1, range: 3..5 }];
+        check(TokenKind::UserDefined, "     ", &[], &two_and_three);
+        check(TokenKind::UserDefined, "", &[], &[]);
     }
 
     #[test]
     fn swallowed_white_space_belongs_to_nobody_else() {
-        check("<|end|> \n    x", true, &[Segment::Token { id: 4, range: 0..7 }, Segment::Text(13..14)]);
+        let expected = [Segment::Token { id: 4, range: 0..7 }, Segment::Text(13..14)];
+        check(TokenKind::Control, "<|end|> \n    x", &[], &expected);
+    }
+
+    #[test]
+    fn what_overlaps_a_literal_is_text() {
+        let text = "<s><s><s>";
+        let expected =
+            [Segment::Token { id: 0, range: 0..3 }, Segment::Text(3..6), Segment::Token { id: 0, range: 6..9 }];
+        check(TokenKind::Control, text, &[3..4, 5..6], &expected);
+        check(TokenKind::Control, text, &[0..1, 4..5, 8..9], &[Segment::Text(0..9)]);
     }
 }

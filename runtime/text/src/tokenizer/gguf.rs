@@ -1,10 +1,12 @@
 //! Vocabularies that live in GGUF metadata.
 
+use std::sync::Arc;
+
 use kinfolk_weights::GgufMetadata;
 
 use super::{
     Model, Tokenizer,
-    added::AddedTokens,
+    added::{AddedTokens, Strip},
     bpe::Bpe,
     pre_tokenizer::{Alphabet, GENERIC, PreTokenizer},
     spm::Spm,
@@ -190,7 +192,7 @@ impl GgufVocabulary {
         let merges =
             self.merges.as_deref().ok_or_else(|| TextError::vocabulary(MERGES, "expected an array, found nothing"))?;
         let bpe = Box::new(Bpe::new(&vocabulary, merges, &pre_tokenizer)?);
-        self.finish(vocabulary, pre_tokenizer.add_bos, |added| Model::Bpe { added, bpe })
+        self.finish(vocabulary, pre_tokenizer.add_bos, |user_defined| Model::Bpe { user_defined, bpe })
     }
 
     fn build_spm(mut self) -> Result<Tokenizer> {
@@ -202,7 +204,7 @@ impl GgufVocabulary {
         };
         let unknown = self.id("tokenizer.ggml.unknown_token_id", self.unknown)?;
         let spm = Spm::new(&vocabulary, scores, unknown);
-        self.finish(vocabulary, true, |added| Model::Spm { added, spm, space_prefix })
+        self.finish(vocabulary, true, |user_defined| Model::Spm { user_defined, spm, space_prefix })
     }
 
     /// Scores for a vocabulary that has a merge list instead: earlier merges score higher.
@@ -277,9 +279,19 @@ impl GgufVocabulary {
         let suffix = ends("eos", eos, self.add_eos, false)?;
         let name = self.model_name.unwrap_or_default().to_lowercase();
         let is_phi3 = name.contains("phi-3") || name.contains("phi3");
-        let added =
-            AddedTokens::new(&vocabulary, |text| is_phi3 && !matches!(text, "<unk>" | "<s>" | "<|endoftext|>"))?;
-        Ok(Tokenizer::new(vocabulary, model(added), bos, eos, prefix, suffix))
+        let strip =
+            |_, text: &str| Strip { left: false, right: is_phi3 && !matches!(text, "<unk>" | "<s>" | "<|endoftext|>") };
+        let control = AddedTokens::new(&vocabulary, TokenKind::is_special, strip)?;
+        let user_defined = AddedTokens::new(&vocabulary, |kind| kind == TokenKind::UserDefined, strip)?;
+        Ok(Tokenizer {
+            vocabulary: Arc::new(vocabulary),
+            control,
+            model: model(user_defined),
+            bos,
+            eos,
+            prefix,
+            suffix,
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `tokenizer.json`, through the `tokenizers` crate.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,6 +10,7 @@ use tokenizers::{
 
 use super::{
     Model, Tokenizer, TokenizerConfig,
+    added::{AddedTokens, Strip},
     vocabulary::{Spelling, TokenKind, Vocabulary, WORD_MARK, byte_token},
 };
 use crate::{Result, TextError};
@@ -61,10 +62,23 @@ pub(crate) fn build(text: &str, config: &TokenizerConfig) -> Result<Tokenizer> {
     let prefix = overridden(prefix, config.add_bos, bos);
     let suffix = overridden(suffix, config.add_eos, eos);
 
+    let added = tokenizer.get_added_tokens_decoder();
+    let control = AddedTokens::new(&vocabulary, TokenKind::is_special, |id, _| match added.get(&id) {
+        Some(token) => Strip { left: token.lstrip, right: token.rstrip },
+        None => Strip::default(),
+    })?;
     let mut text_only = tokenizer.get_added_vocabulary().clone();
     text_only.set_encode_special_tokens(true);
     let pipeline = Pipeline { tokenizer, text_only };
-    Ok(Tokenizer::new(vocabulary, Model::Json(Box::new(pipeline)), bos, eos, prefix, suffix))
+    Ok(Tokenizer {
+        vocabulary: Arc::new(vocabulary),
+        control,
+        model: Model::Json(Box::new(pipeline)),
+        bos,
+        eos,
+        prefix,
+        suffix,
+    })
 }
 
 impl Pipeline {

@@ -10,7 +10,7 @@ mod pre_tokenizer;
 mod spm;
 pub(crate) mod vocabulary;
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, ops::Range, sync::Arc};
 
 use kinfolk_weights::Source;
 
@@ -28,6 +28,8 @@ use crate::{Detokenizer, Result, TextError};
 #[derive(Debug)]
 pub struct Tokenizer {
     vocabulary: Arc<Vocabulary>,
+    /// The control tokens, for texts that may hold some.
+    control: AddedTokens,
     model: Model,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -37,12 +39,12 @@ pub struct Tokenizer {
     suffix: Vec<u32>,
 }
 
-/// What makes tokens of text.
+/// What makes tokens of text without control tokens.
 #[derive(Debug)]
 pub(crate) enum Model {
     Json(Box<Pipeline>),
-    Bpe { added: AddedTokens, bpe: Box<Bpe> },
-    Spm { added: AddedTokens, spm: Spm, space_prefix: bool },
+    Bpe { user_defined: AddedTokens, bpe: Box<Bpe> },
+    Spm { user_defined: AddedTokens, spm: Spm, space_prefix: bool },
 }
 
 /// How a text is to be read.
@@ -93,17 +95,6 @@ impl Tokenizer {
         json::build(text, config)
     }
 
-    pub(crate) fn new(
-        vocabulary: Vocabulary,
-        model: Model,
-        bos: Option<u32>,
-        eos: Option<u32>,
-        prefix: Vec<u32>,
-        suffix: Vec<u32>,
-    ) -> Tokenizer {
-        Tokenizer { vocabulary: Arc::new(vocabulary), model, bos, eos, prefix, suffix }
-    }
-
     /// Makes tokens of a text.
     ///
     /// # Errors
@@ -143,34 +134,68 @@ impl Tokenizer {
         Token { id, piece: String::from_utf8_lossy(&bytes).into_owned(), range, special: self.is_special(id) }
     }
 
-    fn encode_each(&self, text: &str, parse_special: bool, mut emit: impl FnMut(u32, Range<usize>)) -> Result<()> {
+    /// Encodes a prompt with control tokens, of which those in the `literals` (ascending ranges) are text all the same.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub(crate) fn encode_with_literals(&self, text: &str, literals: &[Range<usize>]) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        self.encode_segments(text, literals, |id, _| ids.push(id))?;
+        Ok(ids)
+    }
+
+    /// The spellings of the control tokens that are in any of the texts.
+    pub(crate) fn control_tokens_in(&self, texts: &[&str]) -> Vec<String> {
+        let ids: BTreeSet<u32> = texts.iter().flat_map(|text| self.control.found_in(text)).collect();
+        ids.into_iter().filter_map(|id| self.token_text(id)).collect()
+    }
+
+    fn encode_each(&self, text: &str, parse_special: bool, emit: impl FnMut(u32, Range<usize>)) -> Result<()> {
         match &self.model {
-            Model::Json(pipeline) => pipeline.encode(text, parse_special, emit)?,
-            Model::Bpe { added, bpe } => {
-                for segment in added.split(text, parse_special) {
-                    match segment {
-                        Segment::Token { id, range } => emit(id, range),
-                        Segment::Text(range) => {
-                            let start = range.start;
-                            bpe.encode(&self.vocabulary, &text[range], |id, at| {
-                                emit(id, start + at.start..start + at.end)
-                            })?;
-                        }
-                    }
+            Model::Json(pipeline) => pipeline.encode(text, parse_special, emit),
+            _ if parse_special => self.encode_segments(text, &[], emit),
+            _ => self.encode_text(text, emit),
+        }
+    }
+
+    fn encode_segments(
+        &self,
+        text: &str,
+        literals: &[Range<usize>],
+        mut emit: impl FnMut(u32, Range<usize>),
+    ) -> Result<()> {
+        for segment in self.control.split(text, literals) {
+            match segment {
+                Segment::Token { id, range } => emit(id, range),
+                Segment::Text(range) => {
+                    self.encode_text(&text[range.clone()], |id, at| emit(id, shifted(at, range.start)))?;
                 }
             }
-            Model::Spm { added, spm, space_prefix } => {
-                for segment in added.split(text, parse_special) {
-                    match segment {
-                        Segment::Token { id, range } => emit(id, range),
-                        // Text is preceded by the start or by an added token here, never by text: the prefix is due.
-                        Segment::Text(range) => {
-                            let start = range.start;
-                            spm.encode(&self.vocabulary, &text[range], *space_prefix, |id, at| {
-                                emit(id, start + at.start..start + at.end)
-                            });
-                        }
-                    }
+        }
+        Ok(())
+    }
+
+    /// Encodes text without control tokens.
+    fn encode_text(&self, text: &str, mut emit: impl FnMut(u32, Range<usize>)) -> Result<()> {
+        let user_defined = match &self.model {
+            Model::Json(pipeline) => return pipeline.encode(text, false, emit),
+            Model::Bpe { user_defined, .. } | Model::Spm { user_defined, .. } => user_defined,
+        };
+        for segment in user_defined.split(text, &[]) {
+            let range = match segment {
+                Segment::Token { id, range } => {
+                    emit(id, range);
+                    continue;
+                }
+                Segment::Text(range) => range,
+            };
+            let emit = |id, at| emit(id, shifted(at, range.start));
+            match &self.model {
+                Model::Json(_) => {}
+                Model::Bpe { bpe, .. } => bpe.encode(&self.vocabulary, &text[range.clone()], emit)?,
+                // The start or an added token precedes text here, never text: the space prefix is due.
+                Model::Spm { spm, space_prefix, .. } => {
+                    spm.encode(&self.vocabulary, &text[range.clone()], *space_prefix, emit);
                 }
             }
         }
@@ -246,4 +271,8 @@ impl TokenizerConfig {
         let special_tokens_map = source.sidecar("special_tokens_map.json")?;
         Ok(TokenizerConfig::from_json(tokenizer_config.as_deref(), special_tokens_map.as_deref()))
     }
+}
+
+fn shifted(range: Range<usize>, by: usize) -> Range<usize> {
+    range.start + by..range.end + by
 }
