@@ -8,8 +8,10 @@ use std::{
 
 use crate::{
     GgufMetadata, OpenOptions, Result, WeightFormat, WeightsError,
+    error::quoted_list,
     file::{FileBytes, io_error},
     gguf::{ShardName, parse_metadata},
+    safetensors,
 };
 
 /// The quantisation taken from a folder of several when the caller names none: the one most people download.
@@ -29,6 +31,18 @@ pub(crate) enum Choice {
     Safetensors(Vec<PathBuf>),
 }
 
+impl Choice {
+    /// Whether all that opening safetensors takes is there.
+    fn is_complete(&self, names: &[String]) -> bool {
+        let has_config = names.iter().any(|name| name == "config.json");
+        match self {
+            Choice::Gguf(_) => true,
+            Choice::SafetensorsIndex(index) => has_config && safetensors::check_index(index).is_ok(),
+            Choice::Safetensors(_) => has_config,
+        }
+    }
+}
+
 /// Picks the model of `directory`.
 ///
 /// Safetensors come before GGUF where both are there and the caller has no wish. Among GGUF files: the only one; the one the caller
@@ -38,20 +52,18 @@ pub(crate) enum Choice {
 /// `Ambiguous` with the choices, sorted; `Missing` if there is no model.
 pub(crate) fn choose(directory: &Path, options: &OpenOptions) -> Result<Choice> {
     let names = file_names(directory)?;
-    let has_gguf = names.iter().any(|name| has_extension(name, "gguf"));
-    let safetensors = match options.format {
-        Some(WeightFormat::Gguf) => None,
-        _ => choose_safetensors(directory, &names),
+    let safetensors = || choose_safetensors(directory, &names);
+    let gguf = || names.iter().any(|name| has_extension(name, "gguf")).then(|| choose_gguf(directory, &names, options));
+    let choice = match options.format {
+        Some(WeightFormat::Safetensors) => safetensors(),
+        Some(WeightFormat::Gguf) => gguf(),
+        None => match safetensors() {
+            Some(Ok(choice)) if choice.is_complete(&names) => Some(Ok(choice)),
+            // Only without GGUF files is it worth saying what is wrong with the safetensors.
+            other => gguf().or(other),
+        },
     };
-    match safetensors {
-        // With GGUF files beside, a set of safetensors that cannot be opened leaves them as the model.
-        Some(Err(_)) if has_gguf && options.format.is_none() => choose_gguf(directory, &names, options),
-        Some(choice) => choice,
-        None if has_gguf && options.format != Some(WeightFormat::Safetensors) => {
-            choose_gguf(directory, &names, options)
-        }
-        None => Err(nothing(directory, options.format)),
-    }
+    choice.unwrap_or_else(|| Err(nothing(directory, &names, options.format)))
 }
 
 fn file_names(directory: &Path) -> Result<Vec<String>> {
@@ -71,10 +83,17 @@ fn has_extension(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
-fn nothing(directory: &Path, format: Option<WeightFormat>) -> WeightsError {
-    let reason = match format {
-        Some(format) => format!("expected a {format} model in this directory, found none"),
-        None => "expected a GGUF file or safetensors with `config.json` in this directory, found neither".into(),
+fn nothing(directory: &Path, names: &[String], format: Option<WeightFormat>) -> WeightsError {
+    let expected = match format {
+        Some(format) => format!("expected a {format} model in this directory"),
+        None => "expected a GGUF file, or safetensors with `config.json`, in this directory".into(),
+    };
+    let checkpoints = names.iter().filter(|name| ["bin", "pt", "pth"].iter().any(|end| has_extension(name, end)));
+    let checkpoints = quoted_list(checkpoints.map(String::as_str));
+    let reason = match (names.is_empty(), checkpoints.is_empty()) {
+        (true, _) => format!("{expected}, found no files"),
+        (false, true) => format!("{expected}, found none"),
+        (false, false) => format!("{expected}, found PyTorch checkpoints (convert them to safetensors): {checkpoints}"),
     };
     WeightsError::Missing { path: directory.to_path_buf(), reason }
 }
@@ -126,7 +145,7 @@ impl Candidate {
                 shard.count,
                 shard.stem,
                 absent.len(),
-                absent.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+                quoted_list(absent.iter().map(String::as_str))
             ),
         })
     }
@@ -207,7 +226,7 @@ fn is_companion(metadata: &GgufMetadata) -> bool {
 }
 
 fn ambiguous(directory: &Path, what: &str, choices: &[&str]) -> WeightsError {
-    let listed: Vec<String> = choices.iter().map(|choice| format!("`{choice}`")).collect();
-    let reason = format!("expected one model, found {} {what}: {}; name one of them", choices.len(), listed.join(", "));
+    let names = quoted_list(choices.iter().copied());
+    let reason = format!("expected one model, found {} {what}: {names}; name one of them", choices.len());
     WeightsError::Ambiguous { path: directory.to_path_buf(), reason }
 }

@@ -6,7 +6,7 @@ use crate::{Result, WeightFormat, WeightsError, file::FileBytes};
 const GGUF_MAGIC: &[u8] = b"GGUF";
 
 /// The safetensors header is JSON behind its length; its specification bounds it.
-const MAX_SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
+pub(crate) const MAX_SAFETENSORS_HEADER_BYTES: u64 = 100_000_000;
 
 /// First bytes of files that people hand over in place of weights, and what to call them.
 const KNOWN: &[(&[u8], &str)] = &[

@@ -8,10 +8,11 @@ use std::{
 use crate::{
     Config, GgufMetadata, Result, Tensor, TensorInfo, WeightFormat, WeightsError,
     directory::{self, Choice},
+    error::quoted,
     file::{FileBytes, read_text},
     gguf::{self, Gguf},
     safetensors::{self, Table},
-    sniff::sniff,
+    sniff::{expect_gguf, sniff},
 };
 
 /// How to open a [`Source`].
@@ -96,9 +97,8 @@ impl Source {
     /// As [`open`](Self::open).
     pub fn from_gguf_bytes(name: &str, bytes: &'static [u8]) -> Result<Source> {
         let file = FileBytes::from_static(name, bytes);
-        crate::sniff::expect_gguf(&file)?;
-        let parsed = gguf::parse(&file)?;
-        Self::from_gguf(PathBuf::from(name), None, vec![(file, parsed)])
+        expect_gguf(&file)?;
+        Self::from_gguf(PathBuf::from(name), None, gguf::open_single(file)?)
     }
 
     /// A single file of either format in memory, without config for safetensors. `name` stands for the path in messages.
@@ -108,10 +108,7 @@ impl Source {
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Source> {
         let file = FileBytes::from_vec(name, bytes);
         match sniff(&file)? {
-            WeightFormat::Gguf => {
-                let parsed = gguf::parse(&file)?;
-                Self::from_gguf(PathBuf::from(name), None, vec![(file, parsed)])
-            }
+            WeightFormat::Gguf => Self::from_gguf(PathBuf::from(name), None, gguf::open_single(file)?),
             WeightFormat::Safetensors => {
                 let table = safetensors::parse(&file)?;
                 let config = Config::from_json(name, "{}")?;
@@ -190,7 +187,8 @@ impl Source {
                 && first.name == second.name
             {
                 let [a, b] = [a, b].map(|place| files.get(place.file).map_or(path.as_path(), FileBytes::path));
-                let reason = format!("tensor `{}` is there twice: expected it only in `{}`", first.name, a.display());
+                let reason =
+                    format!("tensor {} is there twice: expected it only in `{}`", quoted(&first.name), a.display());
                 return Err(WeightsError::Malformed { path: b.to_path_buf(), reason });
             }
         }

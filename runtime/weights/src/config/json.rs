@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::error::{one_line, quoted};
+
 /// Reads the text of an object. Bare `NaN`, `Infinity` and `-Infinity` are accepted, since Python writes them.
 pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
     let text = text.trim_start_matches('\u{feff}');
@@ -13,7 +15,7 @@ pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {
     match parsed {
         Ok(Value::Object(map)) => Ok(map),
         Ok(other) => Err(describe(&other)),
-        Err(e) => Err(format!("text that is not JSON: {e}")),
+        Err(e) => Err(format!("text that is not JSON: {}", one_line(&e.to_string()))),
     }
 }
 
@@ -62,7 +64,7 @@ pub(super) fn describe(value: &Value) -> String {
         Value::Null => "null".into(),
         Value::Bool(value) => format!("the boolean {value}"),
         Value::Number(value) => format!("the number {value}"),
-        Value::String(text) => format!("the text `{}`", super::value::shorten(text)),
+        Value::String(text) => format!("the text {}", quoted(text)),
         Value::Array(items) => format!("a list of {}", items.len()),
         Value::Object(_) => "an object".into(),
     }

@@ -76,7 +76,7 @@ pub(super) static MODEL: KeyTable = KeyTable { gguf_prefix: "", rows: rows! {
     "v_head_dim": [] ["attention.value_length"];
     "intermediate_size": ["n_inner", "ffn_hidden_size", "ffn_dim", "block_ff_dim"] ["feed_forward_length"];
     "max_position_embeddings": ["n_positions", "n_ctx", "max_sequence_length", "model_max_length", "max_seq_len", "seq_length", "context_length"] ["context_length"];
-    "vocab_size": ["padded_vocab_size"] ["vocab_size"];
+    "vocab_size": ["padded_vocab_size"] ["vocab_size", "tokenizer.ggml.tokens"];
     // norms and activation
     "rms_norm_eps": ["norm_eps", "norm_epsilon", "layer_norm_epsilon", "layernorm_epsilon"] ["attention.layer_norm_rms_epsilon"];
     "layer_norm_eps": ["norm_eps", "norm_epsilon", "layer_norm_epsilon", "layernorm_epsilon"] ["attention.layer_norm_epsilon"];

@@ -172,9 +172,8 @@ impl Config {
     /// `Mistyped`; `Unsupported` if a GGUF file has heads whose keys and values differ in length and `head_dim` is asked for.
     pub fn opt_usize(&self, key: &str) -> Result<Option<usize>> {
         let count = self.read(key, "an integer of at least 0", |value| value.as_usize())?;
-        match (count, &self.view) {
-            (Some(head_dim), View::Gguf { .. }) if key == "head_dim" => self.check_value_length(head_dim),
-            (None, View::Gguf { metadata, .. }) if key == "vocab_size" => Ok(metadata.array_len(VOCABULARY)),
+        match (count, self.kind()) {
+            (Some(head_dim), ConfigKind::Gguf) if key == "head_dim" => self.check_value_length(head_dim),
             _ => Ok(count),
         }
     }
@@ -285,7 +284,7 @@ impl Config {
     /// The nested object under `key` as a config of its own, whose messages spell `key.inner`. `None` if absent or null.
     ///
     /// GGUF has no nesting. Its `rope.scaling.*` keys are presented as the section `rope_scaling` (and `rope_parameters`), so that
-    /// one reader serves both; it is `None` without a scaling type other than `none`. Other sections are `None`.
+    /// one reader serves both; it is `None` if the type is `none` or nothing is said. Other sections are `None`.
     ///
     /// # Errors
     /// `Mistyped` if the value is no object.
@@ -294,7 +293,10 @@ impl Config {
         match &self.view {
             View::Gguf { .. } if is_rope => {
                 let section = Config { keys: &ROPE, ..self.clone() };
-                let scales = section.opt_str("type")?.is_some_and(|kind| kind != "none");
+                let scales = match section.opt_str("type")? {
+                    Some(kind) => kind != "none",
+                    None => section.has("factor") || section.has("attention_factor"),
+                };
                 Ok(scales.then_some(section))
             }
             View::Gguf { .. } => Ok(None),
@@ -352,7 +354,11 @@ impl Config {
             View::Gguf { metadata, architecture } => {
                 let names = self.keys.gguf_names(key, architecture);
                 names.into_iter().find_map(|name| {
-                    let value = Value::from_gguf(metadata, &name)?;
+                    let value = match name.as_str() {
+                        // A vocabulary stands here for its size.
+                        VOCABULARY => Value::Int(metadata.array_len(VOCABULARY)? as i128),
+                        _ => Value::from_gguf(metadata, &name)?,
+                    };
                     Some((name, value))
                 })
             }

@@ -4,13 +4,10 @@ use gguf_rs_lib::format::MetadataValue;
 use serde_json::Value as Json;
 
 use super::json;
-use crate::GgufMetadata;
+use crate::{GgufMetadata, error::quoted};
 
 /// Lists in a config have an entry per layer, expert or frequency; a longer one is no config but a vocabulary.
 const MAX_LIST: usize = 1 << 16;
-
-/// Texts are quoted in messages up to this many characters.
-const MAX_QUOTED_CHARS: usize = 40;
 
 /// A value as the typed readers of a config see it.
 #[derive(Debug)]
@@ -80,7 +77,7 @@ impl<'a> Value<'a> {
             Value::Bool(value) => format!("the boolean {value}"),
             Value::Int(value) => format!("the number {value}"),
             Value::Float(value) => format!("the number {value}"),
-            Value::Text(text) => format!("the text `{}`", shorten(text)),
+            Value::Text(text) => format!("the text {}", quoted(text)),
             Value::List(items) => format!("a list of {}", items.len()),
             Value::Other(words) => words.clone(),
         }
@@ -135,12 +132,4 @@ fn list_from_gguf<'a>(metadata: &'a GgufMetadata, key: &str, len: usize) -> Valu
 fn the_same<T: PartialEq>(mut items: impl Iterator<Item = Option<T>>) -> Option<T> {
     let first = items.next()??;
     items.all(|item| item.as_ref() == Some(&first)).then_some(first)
-}
-
-/// The beginning of a text, for a message.
-pub(super) fn shorten(text: &str) -> String {
-    match text.char_indices().nth(MAX_QUOTED_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

@@ -19,13 +19,10 @@ use gguf_rs_lib::format::{
 };
 
 use super::reader::{self, Reader, fail};
-use crate::ConfigError;
+use crate::{ConfigError, error::quoted};
 
 /// The least a key/value pair takes: key length, one byte of key, type, one byte of value.
 const MIN_ENTRY_BYTES: u64 = 8 + 1 + 4 + 1;
-
-/// Found values are quoted in messages up to this many characters.
-const MAX_QUOTED_CHARS: usize = 40;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
@@ -77,7 +74,7 @@ impl GgufMetadata {
             let key = reader.name("metadata key", GGUF_MAX_METADATA_KEY_LENGTH as u64)?;
             let entry = Entry::read(reader, key)?;
             if entries.insert(key.to_owned(), entry).is_some() {
-                return fail(format!("byte offset {start}: metadata key `{key}` is there twice"));
+                return fail(format!("byte offset {start}: metadata key {} is there twice", quoted(key)));
             }
         }
         let header = file.get(..reader.offset()).unwrap_or_default().to_vec();
@@ -285,11 +282,7 @@ impl GgufMetadata {
             Kind::Array { element, len } => format!("an array of {len} {element}"),
             Kind::Scalar(GGUFValueType::String) => {
                 let text = String::from_utf8_lossy(bytes.get(8..).unwrap_or_default());
-                let mut quoted: String = text.chars().take(MAX_QUOTED_CHARS).collect();
-                if quoted.len() < text.len() {
-                    quoted.push('…');
-                }
-                format!("the text `{quoted}`")
+                format!("the text {}", quoted(&text))
             }
             Kind::Scalar(kind) => match MetadataValue::read_from(&mut { bytes }, kind) {
                 Ok(value) => format!("{kind} {}", value.to_string_representation()),
@@ -302,7 +295,7 @@ impl GgufMetadata {
 impl Entry {
     /// Steps over one value, noting where it lies.
     fn read(reader: &mut Reader<'_>, key: &str) -> reader::Result<Entry> {
-        let what = format!("metadata key `{key}`");
+        let what = format!("metadata key {}", quoted(key));
         let kind = reader.value_type(&what)?;
         if kind == GGUFValueType::Array {
             let element = reader.value_type(&what)?;

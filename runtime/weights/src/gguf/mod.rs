@@ -24,10 +24,10 @@ use self::{
     reader::{Reader, fail},
     tensors::Descriptor,
 };
-use crate::{Result, TensorInfo, WeightsError, file::FileBytes};
+use crate::{Result, TensorInfo, WeightsError, error::quoted, file::FileBytes};
 
 pub use self::metadata::GgufMetadata;
-pub(crate) use self::shards::{ShardName, open_set};
+pub(crate) use self::shards::{ShardName, open_set, open_single};
 
 /// Versions that are read.
 const VERSIONS: [u32; 2] = [2, 3];
@@ -103,8 +103,8 @@ fn locate(
     for Descriptor { info, offset, n_bytes } in descriptors {
         if !offset.is_multiple_of(alignment) {
             return Err(file.malformed(format!(
-                "tensor `{}`: expected an offset that is a multiple of {alignment}, found {offset}",
-                info.name
+                "tensor {}: expected an offset that is a multiple of {alignment}, found {offset}",
+                quoted(&info.name)
             )));
         }
         let range = data_start.checked_add(offset).and_then(|start| usize::try_from(start).ok()).and_then(|start| {
@@ -113,9 +113,9 @@ fn locate(
         });
         let Some(range) = range else {
             return Err(file.malformed(format!(
-                "tensor `{}`: expected {n_bytes} bytes at offset {offset} of the data at byte {data_start}, \
+                "tensor {}: expected {n_bytes} bytes at offset {offset} of the data at byte {data_start}, \
                  found a file of {file_len} bytes (incomplete download?)",
-                info.name
+                quoted(&info.name)
             )));
         };
         tensors.push((info, range));
@@ -131,8 +131,11 @@ fn refuse_overlap(file: &FileBytes, tensors: &[(TensorInfo, Range<usize>)]) -> R
         let [(first, a), (second, b)] = pair else { continue };
         if b.start < a.end {
             return Err(file.malformed(format!(
-                "tensors `{}` and `{}` overlap: expected the second to begin at byte {} or later, found {}",
-                first.name, second.name, a.end, b.start
+                "tensors {} and {} overlap: expected the second to begin at byte {} or later, found {}",
+                quoted(&first.name),
+                quoted(&second.name),
+                a.end,
+                b.start
             )));
         }
     }

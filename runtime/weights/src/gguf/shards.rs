@@ -3,10 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Gguf, GgufMetadata, missing, parse};
-use crate::{Result, file::FileBytes};
-
-/// Names of missing files listed in a message.
-const MAX_LISTED: usize = 8;
+use crate::{Result, error::quoted_list, file::FileBytes};
 
 /// A file name of the form `STEM-IIIII-of-NNNNN.EXTENSION` with `1 <= I <= N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +56,17 @@ fn five_digits(text: &str) -> Option<u32> {
     (text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
+/// Opens a file that has no siblings to look for, being in memory.
+pub(crate) fn open_single(file: FileBytes) -> Result<Vec<(FileBytes, Gguf)>> {
+    let parsed = parse(&file)?;
+    match parsed.metadata.u64("split.count")? {
+        Some(count) if count > 1 => {
+            Err(file.malformed(format!("expected a whole model in memory, found one of {count} shards")))
+        }
+        _ => Ok(vec![(file, parsed)]),
+    }
+}
+
 /// Opens every file of the model that `file` is, or is a shard of. Siblings are looked for beside the path as given.
 ///
 /// Metadata decides: `split.count` says whether there are siblings, and the name, where a file lacks that key. A missing sibling is
@@ -73,7 +81,7 @@ pub(crate) fn open_set(file: FileBytes) -> Result<Vec<(FileBytes, Gguf)>> {
     }
     let Some(name) = name.filter(|name| u64::from(name.count) == count) else {
         return Err(file.malformed(format!(
-            "this is one of {count} shards: expected a name like `NAME-00001-of-{count:05}.gguf` to find the others by"
+            "found one of {count} shards: expected a name like `NAME-00001-of-{count:05}.gguf` to find the others by"
         )));
     };
     let directory = file.path().parent().unwrap_or(Path::new(""));
@@ -130,9 +138,6 @@ fn check_total(set: &[(FileBytes, Gguf)]) -> Result<()> {
 }
 
 fn describe_absent(absent: &[String], count: u32) -> String {
-    let mut listed: Vec<String> = absent.iter().take(MAX_LISTED).map(|name| format!("`{name}`")).collect();
-    if absent.len() > MAX_LISTED {
-        listed.push(format!("{} more", absent.len() - MAX_LISTED));
-    }
-    format!("expected {count} shards, found {} missing: {} (incomplete download?)", absent.len(), listed.join(", "))
+    let names = quoted_list(absent.iter().map(String::as_str));
+    format!("expected {count} shards, found {} missing: {names} (incomplete download?)", absent.len())
 }

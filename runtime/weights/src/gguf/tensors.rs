@@ -6,7 +6,7 @@
 use gguf_rs_lib::format::{GGUF_MAX_DIMENSIONS, GGUF_MAX_TENSOR_COUNT};
 
 use super::reader::{Reader, Result, fail};
-use crate::{Dtype, TensorInfo};
+use crate::{Dtype, TensorInfo, error::quoted};
 
 /// The least a descriptor takes: name length, one byte of name, rank, type, offset.
 const MIN_DESCRIPTOR_BYTES: u64 = 8 + 1 + 4 + 4 + 8;
@@ -44,7 +44,7 @@ pub(super) fn read(reader: &mut Reader<'_>, n_tensors: u64) -> Result<Vec<Descri
 
 fn read_one(reader: &mut Reader<'_>) -> Result<Descriptor> {
     let name = reader.name("tensor name", MAX_NAME_BYTES)?;
-    let what = format!("tensor `{name}`");
+    let what = format!("tensor {}", quoted(name));
     let rank = reader.u32(&what)? as usize;
     if rank > GGUF_MAX_DIMENSIONS {
         return fail(format!("{what}: expected at most {GGUF_MAX_DIMENSIONS} dimensions, found {rank}"));

@@ -1,4 +1,14 @@
 //! Integration tests of kinfolk-weights.
 
+mod allocation;
+mod config;
+mod directory;
 mod fixtures;
+mod gguf;
+mod gguf_bytes;
+mod mutations;
 mod quant;
+mod reference_parser;
+mod safetensors;
+mod shards;
+mod sniff;

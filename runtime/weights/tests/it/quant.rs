@@ -42,9 +42,10 @@ fn original_name(gguf: &str) -> Option<String> {
                 "ffn_gate" => "mlp.gate_proj",
                 "ffn_up" => "mlp.up_proj",
                 "ffn_down" => "mlp.down_proj",
+                "attn_q" => "self_attn.q_proj",
+                "attn_k" => "self_attn.k_proj",
                 "attn_v" => "self_attn.v_proj",
                 "attn_output" => "self_attn.o_proj",
-                // Query and key rows of the llama architecture are permuted.
                 _ => return None,
             };
             format!("model.layers.{layer}.{part}.weight")
@@ -53,60 +54,70 @@ fn original_name(gguf: &str) -> Option<String> {
     Some(name)
 }
 
-/// File type and the worst weight error that making it left, relative to the largest weight of its tensor (from the fixtures' index).
-const WORST_ERROR: &[(&str, &str, f32)] = &[
-    ("quant-llama", "F16", 0.0005),
-    ("quant-llama", "BF16", 0.002),
-    ("quant-llama", "Q8_0", 0.005),
-    ("quant-llama", "Q4_0", 0.087),
-    ("quant-llama", "Q4_1", 0.079),
-    ("quant-llama", "Q5_0", 0.043),
-    ("quant-llama", "Q5_1", 0.038),
-    ("quant-llama", "Q2_K", 0.300),
-    ("quant-llama", "Q3_K_M", 0.153),
-    ("quant-llama", "Q4_K_M", 0.072),
-    ("quant-llama", "Q5_K_M", 0.036),
-    ("quant-llama", "Q6_K", 0.018),
-    ("quant-llama", "IQ4_NL", 0.076),
-    ("quant-llama", "IQ4_XS", 0.077),
-    ("quant-llama", "IQ3_XXS", 0.250),
-    ("quant-llama", "IQ3_S", 0.167),
-    ("quant-llama", "IQ2_XXS", 0.344),
-    ("quant-llama", "IQ2_XS", 0.300),
-    ("quant-llama", "IQ1_S", 0.489),
-    ("quant-llama", "IQ1_M", 0.453),
-    ("quant-llama", "TQ1_0", 0.812),
-    ("quant-llama", "TQ2_0", 0.812),
-    ("quant-llama", "MXFP4", 0.118),
-    ("quant-llama", "NVFP4", 0.096),
-    ("quant-llama", "Q1_0", 0.604),
-    ("quant-llama", "Q2_0", 0.719),
-    ("quant-qwen3", "Q8_0", 0.005),
-    ("quant-qwen3", "Q4_K_M", 0.072),
-    ("quant-qwen3", "Q6_K", 0.018),
-];
+/// What `gguf-quants.json` records of each file type: the relative error (root of summed squares) of the worst tensor.
+fn recorded_errors(folder: &Path) -> Vec<(String, f64)> {
+    let text = std::fs::read_to_string(folder.join("gguf-quants.json")).unwrap();
+    let json: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
+    json.into_iter().map(|(name, entry)| (name, entry["worst_relative_weight_error"].as_f64().unwrap())).collect()
+}
+
+fn relative_error(expected: &[f32], found: &[f32]) -> f64 {
+    let square = |x: f64| x * x;
+    let error: f64 = expected.iter().zip(found).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+    let size: f64 = expected.iter().map(|a| square(f64::from(*a))).sum();
+    (error / size).sqrt()
+}
+
+/// Rows of a head as the llama architecture stores them in GGUF: the halves that rotate together interleaved.
+fn interleave_halves(weights: &[f32], head_rows: usize, columns: usize) -> Vec<f32> {
+    let mut out = Vec::with_capacity(weights.len());
+    for head in weights.chunks_exact(head_rows * columns) {
+        let (first, second) = head.split_at(head.len() / 2);
+        for (a, b) in first.chunks_exact(columns).zip(second.chunks_exact(columns)) {
+            out.extend_from_slice(a);
+            out.extend_from_slice(b);
+        }
+    }
+    out
+}
+
+/// The worst tensor of a quantised file against the weights it was made from.
+fn worst_error(original: &Source, quantised: &Source) -> f64 {
+    let is_llama = quantised.config().architectures() == ["llama"];
+    let head_dim = quantised.config().usize("head_dim").unwrap();
+    let mut worst = 0f64;
+    for info in quantised.tensors() {
+        let Some(name) = original_name(&info.name) else { continue };
+        let expected = original.tensor(&name).unwrap_or_else(|| panic!("{name} is not in the original"));
+        assert_eq!(expected.info.shape, info.shape);
+        let mut expected = expected.to_f32().unwrap();
+        if is_llama && (info.name.contains("attn_q.") || info.name.contains("attn_k.")) {
+            expected = interleave_halves(&expected, head_dim, info.shape[1]);
+        }
+        let found = quantised.tensor(&info.name).unwrap().to_f32().unwrap();
+        worst = worst.max(relative_error(&expected, &found));
+    }
+    worst
+}
 
 #[test]
-fn quantised_checkpoints_decode_to_their_weights_within_the_error_of_their_type() {
+fn quantised_checkpoints_decode_to_their_weights_with_the_recorded_error() {
     let Some(shared) = shared() else { return };
-    let mut report = String::new();
-    for (folder, file_type, bound) in WORST_ERROR {
-        let original = Source::open_tensors(shared.join(folder).join("model.safetensors")).unwrap();
-        let quantised = Source::open(shared.join(folder).join(format!("model-{file_type}.gguf"))).unwrap();
-        let mut worst = 0f32;
-        for info in quantised.tensors() {
-            let Some(name) = original_name(&info.name) else { continue };
-            let Some(expected) = original.tensor(&name) else { panic!("{name} is not in the original") };
-            assert_eq!(expected.info.shape, info.shape);
-            let expected = expected.to_f32().unwrap();
-            let found = quantised.tensor(&info.name).unwrap().to_f32().unwrap();
-            let largest = expected.iter().fold(0f32, |m, x| m.max(x.abs()));
-            let error = expected.iter().zip(&found).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
-            worst = worst.max(error / largest);
+    let (mut n_files, mut problems) = (0, Vec::new());
+    for folder in ["quant-llama", "quant-qwen3"].map(|name| shared.join(name)) {
+        let original = Source::open_tensors(folder.join("model.safetensors")).unwrap();
+        for (file_type, recorded) in recorded_errors(&folder) {
+            let quantised = Source::open(folder.join(format!("model-{file_type}.gguf"))).unwrap();
+            let found = worst_error(&original, &quantised);
+            if (found / recorded - 1.0).abs() > 1e-3 {
+                problems
+                    .push(format!("{} {file_type}: expected an error of {recorded}, found {found}", folder.display()));
+            }
+            n_files += 1;
         }
-        report += &format!("{folder} {file_type}: expected {bound}, found {worst}\n");
     }
-    panic!("{report}");
+    assert_eq!(n_files, 29);
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 #[test]
