@@ -91,7 +91,7 @@ impl<R: LmRunner> HostDriven<R> {
     }
 
     /// Refuses tokens no runner of this model could take as a context.
-    fn check_prompt(&self, tokens: &[u32]) -> Result<()> {
+    pub(crate) fn check_prompt(&self, tokens: &[u32]) -> Result<()> {
         if tokens.is_empty() {
             return Err(RunnerError::EmptyPrompt.into());
         }
@@ -303,7 +303,8 @@ impl<R: LmRunner> LmRunner for HostDriven<R> {
     }
 
     fn kv_store_stats(&self) -> Option<KvStoreStats> {
-        self.runner.kv_store_stats()
+        let stats = self.runner.kv_store_stats()?;
+        Some(KvStoreStats { tokens: self.context.len(), ..stats })
     }
 
     fn generate(
@@ -347,7 +348,7 @@ impl<R: LmRunner> LmRunner for HostDriven<R> {
 }
 
 /// Whether the error says that the ability is not there, as opposed to that it failed.
-fn is_unsupported(error: &anyhow::Error) -> bool {
+pub(crate) fn is_unsupported(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Unsupported>().is_some()
 }
 

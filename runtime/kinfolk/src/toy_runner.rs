@@ -21,6 +21,24 @@ impl Abilities {
         Abilities { prefill: true, decode: true, reuse: true, clear: true, sessions: true };
 }
 
+/// One thing a [`ToyRunner`] does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    PrefillKeepsOldContext,
+    DecodeForgetsContext,
+    ReuseIgnoresDivergence,
+    BeginPromptKeepsAll,
+    RestoreKeepsOldContext,
+    RestoreAcceptsRubbish,
+    ClearKeepsContext,
+    PredictMovesContext,
+    ClaimsEmbeddings,
+    AcceptsAnyToken,
+    ErrorSpoilsContext,
+    ShortLogits,
+    NotANumber,
+}
+
 /// A model of `vocab_size` tokens whose logits depend on every token before.
 #[derive(Clone, Debug)]
 pub(crate) struct ToyRunner {
@@ -35,6 +53,7 @@ pub(crate) struct ToyRunner {
     pub(crate) context: Vec<u32>,
     /// A call failed, and what is cached is rubbish until something replaces it.
     pub(crate) is_spoilt: bool,
+    pub(crate) flaw: Option<Flaw>,
 }
 
 /// The error of a failing call.
@@ -51,6 +70,7 @@ impl ToyRunner {
             n_computed: 0,
             context: Vec::new(),
             is_spoilt: false,
+            flaw: None,
         }
     }
 
@@ -58,7 +78,14 @@ impl ToyRunner {
     pub(crate) fn logits(&self, tokens: &[u32]) -> Vec<f32> {
         let mix = |state: u64, token: u64| (state ^ token).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         let state = tokens.iter().fold(1, |state, &token| mix(state, token.into()));
-        (0..self.vocab_size as u64).map(|id| (mix(state, id) >> 40) as f32 / 65536.0).collect()
+        let mut logits: Vec<f32> =
+            (0..self.vocab_size as u64).map(|id| (mix(state, id) >> 40) as f32 / 65536.0).collect();
+        match self.flaw {
+            Some(Flaw::ShortLogits) => logits.truncate(3),
+            Some(Flaw::NotANumber) => logits[3] = f32::NAN,
+            _ => {}
+        }
+        logits
     }
 
     fn call(&mut self, has_it: bool, operation: &'static str) -> Result<()> {
@@ -72,15 +99,21 @@ impl ToyRunner {
         Ok(())
     }
 
-    fn check(&self, tokens: &[u32]) -> Result<()> {
-        ensure!(!tokens.is_empty(), RunnerError::EmptyPrompt);
-        let (asked, context_length) = (tokens.len(), self.context_length);
-        ensure!(asked <= context_length, RunnerError::ContextFull { context_length, asked });
-        let vocab_size = self.vocab_size;
-        match tokens.iter().find(|&&token| token as usize >= vocab_size) {
-            Some(&token) => Err(RunnerError::TokenOutOfRange { token, vocab_size }.into()),
-            None => Ok(()),
+    fn check(&mut self, tokens: &[u32]) -> Result<()> {
+        let (asked, context_length, vocab_size) = (tokens.len(), self.context_length, self.vocab_size);
+        let out_of_range = tokens.iter().find(|&&token| token as usize >= vocab_size);
+        let error = match out_of_range {
+            _ if tokens.is_empty() => RunnerError::EmptyPrompt,
+            _ if asked > context_length => RunnerError::ContextFull { context_length, asked },
+            Some(&token) if self.flaw != Some(Flaw::AcceptsAnyToken) => {
+                RunnerError::TokenOutOfRange { token, vocab_size }
+            }
+            _ => return Ok(()),
+        };
+        if self.flaw == Some(Flaw::ErrorSpoilsContext) {
+            self.context.clear();
         }
+        Err(error.into())
     }
 
     fn compute(&mut self, tokens: Vec<u32>, n_cached: usize) -> Result<Vec<f32>> {
@@ -117,6 +150,9 @@ impl LmRunner for ToyRunner {
         self.call(true, "predict_logits")?;
         self.check(tokens)?;
         self.n_computed += tokens.len();
+        if self.flaw == Some(Flaw::PredictMovesContext) {
+            self.context = tokens.to_vec();
+        }
         Ok(self.logits(tokens))
     }
 
@@ -125,6 +161,7 @@ impl LmRunner for ToyRunner {
             prefill_decode_pair: self.abilities.prefill && self.abilities.decode,
             prefix_reuse: self.abilities.reuse,
             sessions: self.abilities.sessions,
+            embeddings: self.flaw == Some(Flaw::ClaimsEmbeddings),
             ..Capabilities::default()
         }
     }
@@ -132,12 +169,20 @@ impl LmRunner for ToyRunner {
     fn prefill_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.call(self.abilities.prefill, "prefill_logits")?;
         self.is_spoilt = false;
-        self.compute(tokens.to_vec(), 0)
+        let mut context = tokens.to_vec();
+        if self.flaw == Some(Flaw::PrefillKeepsOldContext) {
+            self.check(tokens)?;
+            context.splice(0..0, self.context.iter().copied());
+        }
+        self.compute(context, 0)
     }
 
     fn decode_logits(&mut self, token: u32) -> Result<Vec<f32>> {
         self.call(self.abilities.decode, "decode_logits")?;
         ensure!(!self.context.is_empty(), RunnerError::NotPrefilled);
+        if self.flaw == Some(Flaw::DecodeForgetsContext) {
+            return self.compute(vec![token], 0);
+        }
         let longer: Vec<u32> = self.context.iter().copied().chain([token]).collect();
         let n_cached = self.context.len();
         self.compute(longer, n_cached)
@@ -146,6 +191,11 @@ impl LmRunner for ToyRunner {
     fn prefill_logits_reusing(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.call(self.abilities.reuse, "prefill_logits_reusing")?;
         self.check(tokens)?;
+        if self.flaw == Some(Flaw::ReuseIgnoresDivergence) {
+            let n_cached = self.context.len().min(tokens.len() - 1);
+            let context = [&self.context[..n_cached], &tokens[n_cached..]].concat();
+            return self.compute(context, n_cached);
+        }
         let n_cached = self.n_shared(tokens);
         self.compute(tokens.to_vec(), n_cached)
     }
@@ -154,28 +204,41 @@ impl LmRunner for ToyRunner {
         self.call(self.abilities.reuse, "begin_prompt")?;
         self.check(tokens)?;
         let n_cached = self.n_shared(tokens);
-        self.context.truncate(n_cached);
+        if self.flaw != Some(Flaw::BeginPromptKeepsAll) {
+            self.context.truncate(n_cached);
+        }
         Ok(n_cached)
     }
 
     fn clear_kv_cache(&mut self) -> Result<()> {
         self.call(self.abilities.clear, "clear_kv_cache")?;
-        self.context.clear();
+        if self.flaw != Some(Flaw::ClearKeepsContext) {
+            self.context.clear();
+        }
         self.is_spoilt = false;
         Ok(())
     }
 
     fn export_session(&mut self) -> Result<Vec<u8>> {
         self.call(self.abilities.sessions, "export_session")?;
-        Ok(self.context.iter().flat_map(|token| token.to_le_bytes()).collect())
+        let count = (self.context.len() as u64).to_le_bytes();
+        Ok(count.into_iter().chain(self.context.iter().flat_map(|token| token.to_le_bytes())).collect())
     }
 
     fn restore_session(&mut self, session: &[u8]) -> Result<()> {
         self.call(self.abilities.sessions, "restore_session")?;
-        let (tokens, rest) = session.as_chunks::<4>();
-        let reason = || "expected whole tokens, found a part of one".to_owned();
-        ensure!(rest.is_empty(), RunnerError::InvalidSession { family: "toy".to_owned(), reason: reason() });
-        self.context = tokens.iter().map(|&token| u32::from_le_bytes(token)).collect();
+        let saved = session.split_first_chunk::<8>().map(|(count, tokens)| (u64::from_le_bytes(*count), tokens));
+        let Some((_, tokens)) = saved.filter(|(count, tokens)| count.checked_mul(4) == Some(tokens.len() as u64))
+        else {
+            ensure!(
+                self.flaw == Some(Flaw::RestoreAcceptsRubbish),
+                RunnerError::InvalidSession { family: "toy".to_owned(), reason: "expected whole tokens".to_owned() }
+            );
+            return Ok(());
+        };
+        if self.flaw != Some(Flaw::RestoreKeepsOldContext) {
+            self.context = tokens.as_chunks::<4>().0.iter().map(|&token| u32::from_le_bytes(token)).collect();
+        }
         self.is_spoilt = false;
         Ok(())
     }

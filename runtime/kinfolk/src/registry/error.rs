@@ -71,6 +71,18 @@ pub enum ClaimError {
     Incompatible(#[from] Incompatible),
 }
 
+impl ClaimError {
+    /// Who was asked and what each said, where it came to asking.
+    pub fn trail(&self) -> Option<&Trail> {
+        match self {
+            ClaimError::NoArchitecture { trail }
+            | ClaimError::Unclaimed { trail, .. }
+            | ClaimError::Conflict { trail, .. } => Some(trail),
+            _ => None,
+        }
+    }
+}
+
 /// A family crate whose contract with the waist is of another version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
