@@ -104,3 +104,23 @@ pub enum WeightsError {
         dtype: Dtype,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_names_stay_on_one_line_and_short() {
+        assert_eq!(quoted("blk.0.w"), "`blk.0.w`");
+        assert_eq!(quoted("模型 \"x\""), "`模型 \"x\"`");
+        assert_eq!(quoted("a\nb\u{1b}c"), "`a\\nb\\u{1b}c`");
+        assert_eq!(quoted(&"é".repeat(1000)).chars().count(), MAX_QUOTED_CHARS + 3);
+    }
+
+    #[test]
+    fn long_lists_end_in_a_count() {
+        let names: Vec<String> = (0..30).map(|i| i.to_string()).collect();
+        let list = quoted_list(names.iter().map(String::as_str));
+        assert!(list.starts_with("`0`, `1`, ") && list.ends_with("`23`, 6 more"), "{list}");
+    }
+}

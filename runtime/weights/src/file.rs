@@ -4,6 +4,7 @@ use std::{
     fmt,
     fs::File,
     io::{self, Read},
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -68,6 +69,21 @@ impl FileBytes {
         }
     }
 
+    /// Tells the system that these bytes are not needed soon, so that their memory can go to something else.
+    pub fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Storage::Mapped(map) = &self.storage {
+            // SAFETY: the map is read-only and of a file, so a page that is dropped has lost nothing: touching it reads the file again.
+            let advised =
+                unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
+            if let Err(error) = advised {
+                tracing::debug!(path = %self.path.display(), %error, "pages could not be released");
+            }
+        }
+        #[cfg(not(unix))]
+        let _ = range;
+    }
+
     /// An error about this file.
     pub fn malformed(&self, reason: impl Into<String>) -> WeightsError {
         WeightsError::Malformed { path: self.path.clone(), reason: reason.into() }
@@ -84,11 +100,13 @@ impl fmt::Debug for FileBytes {
 pub(crate) fn read_text(path: &Path) -> Result<String> {
     let file = open_regular(path)?;
     let malformed = |reason: String| WeightsError::Malformed { path: path.to_path_buf(), reason };
-    let mut bytes = Vec::new();
-    file.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(io_error(path))?;
-    if bytes.len() as u64 > MAX_TEXT_BYTES {
-        return Err(malformed(format!("expected a text file of at most {MAX_TEXT_BYTES} bytes, found more")));
+    let n_bytes = file.metadata().map_err(io_error(path))?.len();
+    if n_bytes > MAX_TEXT_BYTES {
+        return Err(malformed(format!("expected a text file of at most {MAX_TEXT_BYTES} bytes, found {n_bytes}")));
     }
+    // A file that grows meanwhile is read no further than this.
+    let mut bytes = Vec::new();
+    file.take(n_bytes).read_to_end(&mut bytes).map_err(io_error(path))?;
     String::from_utf8(bytes).map_err(|e| {
         malformed(format!("expected UTF-8 text, found other bytes at offset {}", e.utf8_error().valid_up_to()))
     })

@@ -245,6 +245,15 @@ impl Source {
         self.tensors.get(self.find(name)?)
     }
 
+    /// Lets the system take back the memory that the tensor's part of the mapped file holds, after it was copied or repacked. The
+    /// tensor can still be read, from the file again.
+    pub fn release(&self, name: &str) {
+        let place = self.find(name).and_then(|index| self.places.get(index));
+        if let Some((place, file)) = place.and_then(|place| Some((place, self.files.get(place.file)?))) {
+            file.release(place.range.clone());
+        }
+    }
+
     fn find(&self, name: &str) -> Option<usize> {
         self.tensors.binary_search_by(|info| info.name.as_str().cmp(name)).ok()
     }

@@ -141,3 +141,34 @@ fn describe_absent(absent: &[String], count: u32) -> String {
     let names = quoted_list(absent.iter().map(String::as_str));
     format!("expected {count} shards, found {} missing: {names} (incomplete download?)", absent.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a17_shard_names_are_five_digits_of_five_digits_in_range() {
+        let name = ShardName::parse("a-b-00002-of-00003.gguf", "gguf").unwrap();
+        assert_eq!((name.stem.as_str(), name.number, name.count), ("a-b", 2, 3));
+        assert_eq!(name.sibling(1), "a-b-00001-of-00003.gguf");
+        assert!(ShardName::parse("m-00001-of-00001.GGUF", "gguf").is_some());
+        let alike = [
+            "best-of-breed.gguf",
+            "m-00000-of-00003.gguf",
+            "m-00004-of-00003.gguf",
+            "m-00001-of-00000.gguf",
+            "m-1-of-3.gguf",
+            "m-000001-of-000003.gguf",
+            "m-0000a-of-00003.gguf",
+            "m-+0001-of-00003.gguf",
+            "-00001-of-00003.gguf",
+            "00001-of-00003.gguf",
+            "m-00001-of-00003.safetensors",
+            "m-00001-of-00003",
+            "",
+        ];
+        for name in alike {
+            assert_eq!(ShardName::parse(name, "gguf"), None, "{name}");
+        }
+    }
+}

@@ -49,3 +49,24 @@ fn half_unsigned_e4m3(byte: u8) -> f32 {
         _ => (1.0 + mantissa / 8.0) * f32::from_bits((u32::from(exponent) + 119) << 23),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mxfp4_scales_are_powers_of_two_down_to_the_smallest() {
+        for (exponent, power) in [(0, -128), (1, -127), (2, -126), (127, -1), (255, 127)] {
+            assert_eq!(f64::from(half_power_of_two(exponent)), 2f64.powi(power), "{exponent}");
+        }
+    }
+
+    #[test]
+    fn nvfp4_scales_cover_subnormals_one_the_largest_and_none() {
+        for (byte, value) in
+            [(0, 0.0), (1, 1.0 / 512.0), (8, 1.0 / 64.0), (0x38, 1.0), (0x39, 1.125), (0x7e, 448.0), (0x7f, 0.0)]
+        {
+            assert_eq!(2.0 * half_unsigned_e4m3(byte), value, "{byte:#x}");
+        }
+    }
+}

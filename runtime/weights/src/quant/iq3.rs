@@ -45,7 +45,9 @@ pub(super) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
 /// Two vectors of four with their eight signs.
 #[inline]
 fn eight(out: &mut [f32; 8], scale: f32, vectors: [&[i8; 4]; 2], signs: u8) {
-    for (i, (magnitude, out)) in vectors.into_iter().flatten().zip(out).enumerate() {
-        *out = scale * f32::from(*magnitude) * sign(signs, i);
+    for (half, vector) in vectors.into_iter().enumerate() {
+        for (i, magnitude) in vector.iter().enumerate() {
+            out[4 * half + i] = scale * f32::from(*magnitude) * sign(signs, 4 * half + i);
+        }
     }
 }

@@ -100,3 +100,33 @@ fn each_block<const BYTES: usize, const LEN: usize>(
         decode(block, elements);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_of_a_row_decodes_like_the_whole_row() {
+        for &dtype in Dtype::ALL.iter().filter(|dtype| is_decodable(**dtype)) {
+            let n = 3 * dtype.block_len();
+            let bytes: Vec<u8> = (0..3 * dtype.block_bytes()).map(|i| (i * 37 % 61) as u8).collect();
+            let (mut whole, mut parts) = (vec![0.0; n], vec![0.0; n]);
+            dequantize(dtype, &bytes, &mut whole).unwrap();
+            for (bytes, out) in bytes.chunks(dtype.block_bytes()).zip(parts.chunks_mut(dtype.block_len())) {
+                dequantize(dtype, bytes, out).unwrap();
+            }
+            assert_eq!(bits(&whole), bits(&parts), "{dtype}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "64 elements of Q4_0 do not take 18 bytes")]
+    fn lengths_that_disagree_panic() {
+        let _ = dequantize(Dtype::Q4_0, &[0; 18], &mut [0.0; 64]);
+    }
+
+    /// Values by their bits, so that NaNs compare.
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|x| x.to_bits()).collect()
+    }
+}

@@ -27,3 +27,32 @@ fn scale(codes: &[u8], d: f32, out: &mut [f32]) {
         *out = d * f32::from(code as i8);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+
+    #[test]
+    fn q8_1_skips_the_sum_behind_its_scale() {
+        let mut block = [0; 36];
+        block[..2].copy_from_slice(&f16::from_f32(0.5).to_le_bytes());
+        block[2..4].copy_from_slice(&f16::from_f32(99.0).to_le_bytes());
+        block[4] = 6;
+        block[35] = -128i8 as u8;
+        let mut out = [f32::NAN; 32];
+        q8_1(&block, &mut out);
+        assert_eq!((out[0], out[1], out[31]), (3.0, 0.0, -64.0));
+    }
+
+    #[test]
+    fn q8_k_has_a_wide_scale_and_ignores_its_sums() {
+        let mut block = [7; 292];
+        block[..4].copy_from_slice(&1e-10f32.to_le_bytes());
+        block[4..260].fill(3);
+        let mut out = [f32::NAN; 256];
+        q8_k(&block, &mut out);
+        assert_eq!(out, [3.0 * 1e-10; 256]);
+    }
+}

@@ -75,6 +75,18 @@ fn every_shared_checkpoint_opens_in_both_formats_and_their_configs_agree() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+#[test]
+fn a_released_tensor_can_be_read_again() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/qwen3_moe/model.gguf");
+    let source = Source::open(path).unwrap();
+    for info in source.tensors() {
+        let before = source.tensor(&info.name).unwrap().bytes.to_vec();
+        source.release(&info.name);
+        assert_eq!(source.tensor(&info.name).unwrap().bytes, before);
+    }
+    source.release("no such tensor");
+}
+
 fn difference(key: &str, hf: &Config, gguf: &Config) -> Option<String> {
     let (a, b) = (hf.opt_usize(key), gguf.opt_usize(key));
     match (&a, &b) {
