@@ -18,7 +18,6 @@ pub(crate) enum Segment {
 ///
 /// At each place the longest token wins, as in SentencePiece and `tokenizers`. (llama.cpp looks for its longest token in
 /// the whole text first; the two part only where two tokens overlap without one holding the other.)
-#[derive(Debug)]
 pub(crate) struct AddedTokens {
     automaton: AhoCorasick,
     /// Per pattern: the token, and which white space it takes with it.
@@ -30,6 +29,12 @@ pub(crate) struct AddedTokens {
 pub(crate) struct Strip {
     pub(crate) left: bool,
     pub(crate) right: bool,
+}
+
+impl std::fmt::Debug for AddedTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AddedTokens").field("len", &self.tokens.len()).finish_non_exhaustive()
+    }
 }
 
 impl AddedTokens {

@@ -50,8 +50,7 @@ struct ModelSection {
 /// # Errors
 /// `TokenizerJson` with the section that cannot be used.
 pub(crate) fn build(text: &str, config: &TokenizerConfig) -> Result<Tokenizer> {
-    let tokenizer: tokenizers::Tokenizer =
-        text.parse().map_err(|error: tokenizers::Error| damaged_section(text, &error.to_string()))?;
+    let tokenizer = parse(text)?;
     let sections: Sections = serde_json::from_str(text).map_err(|error| damaged_section(text, &error.to_string()))?;
 
     let vocabulary = vocabulary(&tokenizer, &sections)?;
@@ -79,6 +78,54 @@ pub(crate) fn build(text: &str, config: &TokenizerConfig) -> Result<Tokenizer> {
         prefix,
         suffix,
     })
+}
+
+/// Reads the file; if the crate refuses it, again without the keys that the crate does not know, over which it stumbles.
+fn parse(text: &str) -> Result<tokenizers::Tokenizer> {
+    text.parse().or_else(|error: tokenizers::Error| {
+        let damaged = || damaged_section(text, &error.to_string());
+        without_unknown_keys(text).and_then(|text| text.parse().ok()).ok_or_else(damaged)
+    })
+}
+
+/// The file with only the keys of this version of the format; `None` if it has no others.
+fn without_unknown_keys(text: &str) -> Option<String> {
+    const ROOT: &[&str] = &[
+        "version",
+        "truncation",
+        "padding",
+        "added_tokens",
+        "normalizer",
+        "pre_tokenizer",
+        "post_processor",
+        "decoder",
+        "model",
+    ];
+    const MODEL: &[&str] = &[
+        "type",
+        "dropout",
+        "unk_token",
+        "unk_id",
+        "continuing_subword_prefix",
+        "end_of_word_suffix",
+        "fuse_unk",
+        "byte_fallback",
+        "ignore_merges",
+        "max_input_chars_per_word",
+        "vocab",
+        "merges",
+    ];
+    let mut root: serde_json::Map<String, Value> = serde_json::from_str(text).ok()?;
+    let model = root.get_mut("model")?.as_object_mut()?;
+    let n_model_keys = model.len();
+    model.retain(|key, _| MODEL.contains(&key.as_str()));
+    let mut pruned = model.len() < n_model_keys;
+    root.retain(|key, _| {
+        let known = ROOT.contains(&key.as_str());
+        pruned |= !known;
+        known
+    });
+    pruned.then(|| Value::Object(root).to_string())
 }
 
 impl Pipeline {
@@ -237,33 +284,23 @@ fn damaged_section(text: &str, message: &str) -> TextError {
     let Some(model) = root.get("model") else {
         return TextError::json("model", "expected an object, found nothing");
     };
-    let failure = |section: &str| -> Option<String> {
-        let value = root.get(section)?.clone();
-        if value.is_null() {
-            return None;
-        }
+    let is_bpe = model.get("type").and_then(Value::as_str).is_none_or(|kind| kind == "BPE");
+    let failure = |section: &str| -> Option<serde_json::Error> {
+        // Read from text again: some of the crate's types borrow from it.
+        let text = root.get(section).filter(|value| !value.is_null())?.to_string();
         match section {
-            "normalizer" => serde_json::from_value::<NormalizerWrapper>(value).err(),
-            "pre_tokenizer" => serde_json::from_value::<PreTokenizerWrapper>(value).err(),
-            "post_processor" => serde_json::from_value::<PostProcessorWrapper>(value).err(),
-            "decoder" => serde_json::from_value::<DecoderWrapper>(value).err(),
-            _ => None,
+            "normalizer" => serde_json::from_str::<NormalizerWrapper>(&text).err(),
+            "pre_tokenizer" => serde_json::from_str::<PreTokenizerWrapper>(&text).err(),
+            "post_processor" => serde_json::from_str::<PostProcessorWrapper>(&text).err(),
+            "decoder" => serde_json::from_str::<DecoderWrapper>(&text).err(),
+            "model" if is_bpe => serde_json::from_str::<BPE>(&text).err(),
+            _ => serde_json::from_str::<ModelWrapper>(&text).err(),
         }
-        .map(|error| error.to_string())
     };
-    for section in ["normalizer", "pre_tokenizer", "post_processor", "decoder"] {
+    for section in ["normalizer", "pre_tokenizer", "post_processor", "decoder", "model"] {
         if let Some(reason) = failure(section) {
-            return TextError::json(section, reason);
+            return TextError::json(section, reason.to_string());
         }
     }
-    let bpe = model.get("type").and_then(Value::as_str).is_none_or(|kind| kind == "BPE");
-    let reason = if bpe {
-        serde_json::from_value::<BPE>(model.clone()).err()
-    } else {
-        serde_json::from_value::<ModelWrapper>(model.clone()).err()
-    };
-    match reason {
-        Some(reason) => TextError::json("model", reason.to_string()),
-        None => TextError::json("(whole file)", message),
-    }
+    TextError::json("(whole file)", message)
 }

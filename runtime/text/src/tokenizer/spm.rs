@@ -12,7 +12,6 @@ use std::{cmp::Ordering, collections::BinaryHeap, ops::Range};
 use super::vocabulary::{TokenKind, Vocabulary, WORD_MARK};
 
 /// The scores of a SentencePiece vocabulary.
-#[derive(Debug)]
 pub(crate) struct Spm {
     scores: Vec<f32>,
     /// Per byte, the token that stands for it.
@@ -20,6 +19,12 @@ pub(crate) struct Spm {
     unknown: Option<u32>,
     /// Bytes of the longest token, so that hopeless pairs cost no lookup.
     longest: usize,
+}
+
+impl std::fmt::Debug for Spm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spm").field("longest", &self.longest).finish_non_exhaustive()
+    }
 }
 
 /// One stretch of the text that is a token so far: a list node.

@@ -56,13 +56,19 @@ struct Entry {
 }
 
 /// The table of tokens.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Vocabulary {
     entries: Vec<Option<Entry>>,
     ids: HashMap<Box<str>, u32>,
     spelling: Spelling,
     /// Whether the first space of a decoded text is the tokenizer's, not the text's.
     pub(crate) strips_first_space: bool,
+}
+
+impl std::fmt::Debug for Vocabulary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vocabulary").field("len", &self.len()).field("spelling", &self.spelling).finish_non_exhaustive()
+    }
 }
 
 impl Vocabulary {

@@ -1,5 +1,9 @@
 //! Integration tests: vectors of other implementations, fixtures, and the ways a file or a stream can go wrong.
 
+mod fixtures;
 mod shared;
+mod streaming;
 mod templates;
+mod toy;
 mod vectors;
+mod vocabularies;
