@@ -2,6 +2,9 @@
 
 #[doc(hidden)]
 pub mod __private;
+mod builder;
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 mod decoder_runner;
 mod family;
 mod hints;
@@ -10,15 +13,19 @@ mod load;
 pub mod registry;
 mod runner;
 pub mod sampling;
+pub mod session;
 pub mod verify;
 #[cfg(test)]
 mod toy_runner;
 
+pub use builder::{ConfigSource, LmRunnerBuilder, TextCallback};
 pub use decoder_runner::DecoderRunner;
 pub use family::{API_VERSION, AliasList, Conventions, Family};
 pub use host_driven::HostDriven;
 pub use kinfolk_macros::{enroll, family, register_lm_runner};
 pub use kinfolk_decoder as decoder;
+pub use kinfolk_text as text;
+pub use kinfolk_weights::{OpenOptions, WeightFormat};
 pub use load::{LoadChoiceError, LoadOptions, LoadRequest, MemoryNeed, ProgressCallback, executors};
 pub use registry::{Registry, auto_runner, auto_runner_name};
 pub use runner::{

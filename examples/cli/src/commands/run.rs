@@ -1,0 +1,40 @@
+//! `kinfolk run`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use kinfolk::{decoder::Cancel, session::Request, text::Text};
+use serde_json::json;
+
+use crate::{args::RunArgs, generate, open, print};
+
+pub fn run(args: &RunArgs, cancel: &Cancel) -> Result<ExitCode> {
+    let prompt = open::text_or_stdin(&args.prompt)?;
+    let sample = args.sample.options();
+    sample.validate()?;
+    let mut session = open::builder(&args.load, cancel)?.sample(sample).session()?;
+    let prompt = prompt_tokens(args, session.text(), &prompt)?;
+    let mut request = Request::default();
+    request.cancel = cancel.clone();
+    request.max_tokens = args.max_tokens;
+    let timing = generate::stream(&mut session, &prompt, request)?;
+    let model = args.load.model.file_name().unwrap_or(args.load.model.as_os_str()).to_string_lossy();
+    print::note(&generate::summary(&model, &session, &timing));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn prompt_tokens(args: &RunArgs, text: &Text, prompt: &str) -> Result<Vec<u32>> {
+    if args.raw {
+        return Ok(text.raw_tokens(prompt)?);
+    }
+    if text.template.is_none() {
+        if args.system.is_some() {
+            bail!("`--system` needs a chat template, and `{}` has none", args.load.model.display());
+        }
+        print::warn("this model has no chat template: the prompt is continued as it is");
+        return Ok(text.raw_tokens(prompt)?);
+    }
+    let system = args.system.iter().map(|content| json!({"role": "system", "content": content}));
+    let messages: Vec<_> = system.chain([json!({"role": "user", "content": prompt})]).collect();
+    Ok(text.chat_tokens(&messages, &generate::for_reply())?)
+}

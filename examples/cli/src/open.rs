@@ -1,0 +1,83 @@
+//! Opening models, with a progress bar where someone watches.
+
+use std::{fs, io::Read, path::Path};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use kinfolk::{
+    LmRunnerBuilder, OpenOptions, Registry,
+    decoder::{Cancel, Source},
+};
+
+use crate::{
+    args::{LoadArgs, OpenArgs},
+    print,
+};
+
+impl OpenArgs {
+    fn options(&self) -> OpenOptions {
+        let mut options = OpenOptions::default();
+        options.prefer_gguf = self.prefer_gguf.clone();
+        options.format = self.format;
+        options
+    }
+}
+
+/// Opens a model's files without loading weights.
+pub fn source(model: &Path, open: &OpenArgs) -> Result<Source> {
+    Ok(Source::open_with(model, &open.options())?)
+}
+
+/// What the family that runs `source` says of its ends of turn; nothing if none runs it.
+pub fn turn_ends(source: &Source) -> &'static [&'static str] {
+    Registry::linked().claim(source).map_or(&[], |decision| decision.family.conventions.turn_ends)
+}
+
+/// A builder set up as typed.
+pub fn builder(args: &LoadArgs, cancel: &Cancel) -> Result<LmRunnerBuilder> {
+    let mut builder = LmRunnerBuilder::new().source(source(&args.model, &args.open)?).cancel(cancel.clone());
+    if let Some(tokens) = args.ctx {
+        builder = builder.max_seq(tokens);
+    }
+    if let Some(n) = args.threads {
+        builder = builder.threads(n);
+    }
+    if let Some(name) = &args.family {
+        builder = builder.family(name);
+    }
+    if let Some(name) = &args.executor {
+        builder = builder.executor(name);
+    }
+    Ok(match progress_bar() {
+        Some(bar) => builder.progress(move |p| {
+            bar.set_length(p.total_bytes);
+            bar.set_position(p.done_bytes);
+        }),
+        None => builder,
+    })
+}
+
+fn progress_bar() -> Option<ProgressBar> {
+    if !print::is_watched() {
+        return None;
+    }
+    let style = ProgressStyle::with_template("loading {bar:30} {bytes}/{total_bytes}").ok()?;
+    // Dropped when the load is over, which clears the line.
+    Some(ProgressBar::new(0).with_style(style).with_finish(indicatif::ProgressFinish::AndClear))
+}
+
+/// The text that was typed, or standard input for `-`.
+pub fn text_or_stdin(text: &str) -> Result<String> {
+    if text != "-" {
+        return Ok(text.to_owned());
+    }
+    let mut input = String::new();
+    std::io::stdin().lock().read_to_string(&mut input).context("cannot read the text from standard input")?;
+    Ok(input)
+}
+
+/// A JSON file.
+pub fn json_file(path: &Path) -> Result<serde_json::Value> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("`{}` is not JSON", path.display()))
+}
