@@ -20,7 +20,8 @@ impl Ends {
     /// tokens of the vocabulary.
     ///
     /// No source replaces another: fine-tunes are published whose files name one end each. Damaged entries are reported
-    /// and ignored.
+    /// and ignored. A file beside a GGUF model may belong to its neighbour, so what it names counts only if that is a special
+    /// token of this model.
     ///
     /// # Errors
     /// `Weights` if a file is there and cannot be read.
@@ -34,8 +35,16 @@ impl Ends {
         if let Some(text) = source.sidecar("generation_config.json")? {
             ends.add_json("generation_config.json", &text);
         }
+        match config.special_token("eos_token").map(|text| (text, tokenizer.id_of(text))) {
+            Some((_, Some(id))) => ends.insert(id),
+            Some((text, None)) => {
+                tracing::warn!("`tokenizer_config.json`: `eos_token` is ignored: `{text}` is not in the vocabulary");
+            }
+            None => {}
+        }
         match source.gguf() {
             Some(metadata) => {
+                ends.ids.retain(|&id| tokenizer.is_special(id));
                 for role in ["eos", "eot", "eom"] {
                     let key = format!("tokenizer.ggml.{role}_token_id");
                     match metadata.u64(&key) {
@@ -51,14 +60,6 @@ impl Ends {
             }
         }
         ends.ids.extend(tokenizer.eos());
-        if let Some(text) = config.special_token("eos_token") {
-            match tokenizer.id_of(text) {
-                Some(id) => ends.insert(id),
-                None => {
-                    tracing::warn!("`tokenizer_config.json`: `eos_token` is ignored: `{text}` is not in the vocabulary")
-                }
-            }
-        }
         ends.ids
             .extend(turn_ends.iter().filter_map(|text| tokenizer.id_of(text)).filter(|&id| tokenizer.is_special(id)));
         Ok(ends)

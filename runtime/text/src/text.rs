@@ -32,13 +32,14 @@ impl Text {
     pub fn from_source(source: &Source, turn_ends: &[&str]) -> Result<Text> {
         let mut config = TokenizerConfig::from_source(source)?;
         let tokenizer = Tokenizer::from_source(source)?;
+        let ends = Ends::from_source(source, &tokenizer, &config, turn_ends)?;
+        // What templates are told is what the tokenizer does: files beside a GGUF model may belong to its neighbour.
         for (role, id) in [("bos_token", tokenizer.bos()), ("eos_token", tokenizer.eos())] {
             if let Some(text) = id.and_then(|id| tokenizer.token_text(id)) {
-                config.special_tokens.entry(role.to_owned()).or_insert(text);
+                config.special_tokens.insert(role.to_owned(), text);
             }
         }
         let template = ChatTemplate::from_source(source, &config)?;
-        let ends = Ends::from_source(source, &tokenizer, &config, turn_ends)?;
         Ok(Text { tokenizer, template, ends, path: source.path().display().to_string() })
     }
 
@@ -52,14 +53,15 @@ impl Text {
         Ok(self.with_one_bos(ids))
     }
 
-    /// Encodes text that is no conversation: BOS in front if the tokenizer wants it, and control tokens written in the text
-    /// are ordinary characters.
+    /// Encodes text that is no conversation: BOS (or whatever the model expects in front of a text) first, and control
+    /// tokens written in the text are ordinary characters. Nothing is put at the end, since the model is to go on there.
     ///
     /// # Errors
     /// `Encode` as the tokenizer says.
     pub fn raw_tokens(&self, text: &str) -> Result<Vec<u32>> {
-        let ids = self.tokenizer.encode(text, EncodeOptions { add_special: false, parse_special: false })?;
-        Ok(self.with_one_bos(ids))
+        let mut ids = self.tokenizer.prefix().to_vec();
+        ids.extend(self.tokenizer.encode(text, EncodeOptions { add_special: false, parse_special: false })?);
+        Ok(ids)
     }
 
     /// Renders a conversation and encodes it. Control tokens come from the template only: those spelled out in messages,

@@ -95,8 +95,8 @@ impl ChatTemplate {
         Ok(ChatTemplate { environment, names, special_tokens, abilities: OnceLock::new() })
     }
 
-    /// Finds and compiles a model's template: `chat_template.jinja` beside the model, then `chat_template` in
-    /// `tokenizer_config.json`, then the metadata of a GGUF file (whose files win for a GGUF model: they travel with it).
+    /// Finds and compiles a model's template: that in the metadata of a GGUF file, since it travels with the weights; then
+    /// `chat_template.jinja`, `chat_template.json` and `tokenizer_config.json` beside the model.
     ///
     /// # Errors
     /// `Template` if there is one and it is not a template.
@@ -106,6 +106,11 @@ impl ChatTemplate {
             && let Some(text) = source.sidecar("chat_template.jinja")?
         {
             sources.push((DEFAULT.to_owned(), text));
+        }
+        if sources.is_empty()
+            && let Some(text) = source.sidecar("chat_template.json")?
+        {
+            sources = TokenizerConfig::from_json(Some(&text), None).chat_templates;
         }
         if sources.is_empty() {
             sources.clone_from(&special_tokens.chat_templates);

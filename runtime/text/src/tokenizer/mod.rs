@@ -255,6 +255,11 @@ impl Tokenizer {
         self.bos.is_some_and(|bos| self.prefix.contains(&bos))
     }
 
+    /// What is put before every text on request.
+    pub(crate) fn prefix(&self) -> &[u32] {
+        &self.prefix
+    }
+
     /// Whether the token is markup, not text: hidden when special tokens are skipped.
     pub fn is_special(&self, id: u32) -> bool {
         self.vocabulary.kind(id).is_some_and(|kind| kind.is_special())

@@ -4,6 +4,7 @@ mod fixtures;
 mod shared;
 mod streaming;
 mod templates;
+mod text;
 mod toy;
 mod vectors;
 mod vocabularies;
