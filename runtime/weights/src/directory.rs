@@ -8,9 +8,9 @@ use std::{
 
 use crate::{
     GgufMetadata, OpenOptions, Result, WeightFormat, WeightsError,
-    error::quoted_list,
     file::{FileBytes, io_error},
     gguf::{ShardName, parse_metadata},
+    quote::quoted_list,
     safetensors,
 };
 

@@ -11,6 +11,7 @@ mod file;
 mod format;
 mod gguf;
 pub mod quant;
+mod quote;
 mod safetensors;
 mod sniff;
 mod source;

@@ -8,9 +8,9 @@ use std::{
 use crate::{
     Config, GgufMetadata, Result, Tensor, TensorInfo, WeightFormat, WeightsError,
     directory::{self, Choice},
-    error::quoted,
     file::{FileBytes, read_text},
     gguf::{self, Gguf},
+    quote::quoted,
     safetensors::{self, Table},
     sniff::{expect_gguf, sniff},
 };

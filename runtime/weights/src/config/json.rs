@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::{one_line, quoted};
+use crate::quote::{one_line, quoted};
 
 /// Reads the text of an object. Bare `NaN`, `Infinity` and `-Infinity` are accepted, since Python writes them.
 pub(super) fn parse(text: &str) -> Result<Map<String, Value>, String> {

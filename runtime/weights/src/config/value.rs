@@ -4,7 +4,10 @@ use gguf_rs_lib::format::MetadataValue;
 use serde_json::Value as Json;
 
 use super::json;
-use crate::{GgufMetadata, error::quoted};
+use crate::{
+    gguf::{GgufMetadata, integer},
+    quote::quoted,
+};
 
 /// Lists in a config have an entry per layer, expert or frequency; a longer one is no config but a vocabulary.
 const MAX_LIST: usize = 1 << 16;
@@ -55,20 +58,11 @@ impl<'a> Value<'a> {
         if let Ok(Some(text)) = metadata.str(key) {
             return Some(Value::Text(text));
         }
-        Some(match metadata.scalar(key) {
-            Some(MetadataValue::Bool(value)) => Value::Bool(value),
-            Some(MetadataValue::F32(value)) => Value::Float(value.into()),
-            Some(MetadataValue::F64(value)) => Value::Float(value),
-            Some(MetadataValue::U64(value)) => Value::Int(value.into()),
-            Some(MetadataValue::I64(value)) => Value::Int(value.into()),
-            Some(MetadataValue::U32(value)) => Value::Int(value.into()),
-            Some(MetadataValue::I32(value)) => Value::Int(value.into()),
-            Some(MetadataValue::U16(value)) => Value::Int(value.into()),
-            Some(MetadataValue::I16(value)) => Value::Int(value.into()),
-            Some(MetadataValue::U8(value)) => Value::Int(value.into()),
-            Some(MetadataValue::I8(value)) => Value::Int(value.into()),
-            _ => Value::Other("a value that cannot be read".into()),
-        })
+        let value = metadata.value(key);
+        let number =
+            value.as_ref().and_then(|value| integer(value).map(Value::Int).or(value.as_f64().map(Value::Float)));
+        let switch = || value.as_ref().and_then(MetadataValue::as_bool).map(Value::Bool);
+        Some(number.or_else(switch).unwrap_or_else(|| Value::Other("a value that cannot be read".into())))
     }
 
     /// Words for a message.

@@ -19,7 +19,7 @@ use gguf_rs_lib::format::{
 };
 
 use super::reader::{self, Reader, fail};
-use crate::{ConfigError, error::quoted};
+use crate::{ConfigError, quote::quoted};
 
 /// The least a key/value pair takes: key length, one byte of key, type, one byte of value.
 const MIN_ENTRY_BYTES: u64 = 8 + 1 + 4 + 1;
@@ -125,11 +125,7 @@ impl GgufMetadata {
     /// # Errors
     /// `Mistyped` if the value is no switch.
     pub fn bool(&self, key: &str) -> Result<Option<bool>> {
-        match self.scalar(key) {
-            None => Ok(None),
-            Some(MetadataValue::Bool(value)) => Ok(Some(value)),
-            Some(_) => Err(self.mistyped(key, "a boolean")),
-        }
+        self.scalar(key, "a boolean", |value| value.as_bool())
     }
 
     /// An integer of any width that fits.
@@ -137,13 +133,7 @@ impl GgufMetadata {
     /// # Errors
     /// `Mistyped` if the value is no integer or is negative.
     pub fn u64(&self, key: &str) -> Result<Option<u64>> {
-        match self.scalar(key) {
-            None => Ok(None),
-            Some(value) => match integer(&value).and_then(|value| u64::try_from(value).ok()) {
-                Some(value) => Ok(Some(value)),
-                None => Err(self.mistyped(key, "an integer of at least 0")),
-            },
-        }
+        self.scalar(key, "an integer of at least 0", |value| integer(value).and_then(|value| u64::try_from(value).ok()))
     }
 
     /// A real number; integers are accepted.
@@ -151,15 +141,7 @@ impl GgufMetadata {
     /// # Errors
     /// `Mistyped` if the value is no number.
     pub fn f64(&self, key: &str) -> Result<Option<f64>> {
-        match self.scalar(key) {
-            None => Ok(None),
-            Some(MetadataValue::F32(value)) => Ok(Some(value.into())),
-            Some(MetadataValue::F64(value)) => Ok(Some(value)),
-            Some(value) => match integer(&value) {
-                Some(value) => Ok(Some(value as f64)),
-                None => Err(self.mistyped(key, "a number")),
-            },
-        }
+        self.scalar(key, "a number", |value| value.as_f64().or_else(|| integer(value).map(|value| value as f64)))
     }
 
     /// An array of texts.
@@ -247,13 +229,27 @@ impl GgufMetadata {
         }
     }
 
-    /// The scalar under `key`; `None` also for texts and arrays, which have readers of their own.
-    pub(crate) fn scalar(&self, key: &str) -> Option<MetadataValue> {
+    /// The value under `key`, if it is there, is no array, and can be read.
+    pub(crate) fn value(&self, key: &str) -> Option<MetadataValue> {
         let entry = self.section.entries.get(key)?;
         match entry.kind {
             Kind::Scalar(kind) => MetadataValue::read_from(&mut self.bytes_of(entry), kind).ok(),
             Kind::Array { .. } => None,
         }
+    }
+
+    /// The value under `key` through `want`, which says whether it is of the right type.
+    fn scalar<T>(
+        &self,
+        key: &str,
+        expected: &'static str,
+        want: impl FnOnce(&MetadataValue) -> Option<T>,
+    ) -> Result<Option<T>> {
+        if !self.contains(key) {
+            return Ok(None);
+        }
+        let wanted = self.value(key).and_then(|value| want(&value));
+        wanted.map(Some).ok_or_else(|| self.mistyped(key, expected))
     }
 
     fn array(&self, key: &str, expected: &'static str) -> Result<Option<(&Entry, GGUFValueType, usize)>> {
@@ -347,7 +343,7 @@ fn skip_array(
 }
 
 /// The integer a value holds, if it is one.
-fn integer(value: &MetadataValue) -> Option<i128> {
+pub(crate) fn integer(value: &MetadataValue) -> Option<i128> {
     Some(match value {
         MetadataValue::U8(v) => (*v).into(),
         MetadataValue::I8(v) => (*v).into(),

@@ -24,9 +24,10 @@ use self::{
     reader::{Reader, fail},
     tensors::Descriptor,
 };
-use crate::{Result, TensorInfo, WeightsError, error::quoted, file::FileBytes};
+use crate::{Result, TensorInfo, WeightsError, file::FileBytes, quote::quoted};
 
 pub use self::metadata::GgufMetadata;
+pub(crate) use self::metadata::integer;
 pub(crate) use self::shards::{ShardName, open_set, open_single};
 
 /// Versions that are read.

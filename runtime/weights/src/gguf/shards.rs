@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Gguf, GgufMetadata, missing, parse};
-use crate::{Result, error::quoted_list, file::FileBytes};
+use crate::{Result, file::FileBytes, quote::quoted_list};
 
 /// A file name of the form `STEM-IIIII-of-NNNNN.EXTENSION` with `1 <= I <= N`.
 #[derive(Clone, Debug, PartialEq, Eq)]

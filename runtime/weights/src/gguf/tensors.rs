@@ -6,7 +6,7 @@
 use gguf_rs_lib::format::{GGUF_MAX_DIMENSIONS, GGUF_MAX_TENSOR_COUNT};
 
 use super::reader::{Reader, Result, fail};
-use crate::{Dtype, TensorInfo, error::quoted};
+use crate::{Dtype, TensorInfo, quote::quoted};
 
 /// The least a descriptor takes: name length, one byte of name, rank, type, offset.
 const MIN_DESCRIPTOR_BYTES: u64 = 8 + 1 + 4 + 4 + 8;

@@ -16,7 +16,7 @@ use serde::{
 };
 
 use crate::{
-    error::{one_line, quoted},
+    quote::{one_line, quoted},
     sniff::MAX_SAFETENSORS_HEADER_BYTES,
 };
 

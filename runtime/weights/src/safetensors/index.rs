@@ -8,8 +8,8 @@ use std::{
 use super::{Table, open};
 use crate::{
     Result, WeightsError,
-    error::{one_line, quoted, quoted_list},
     file::{FileBytes, read_text},
+    quote::{one_line, quoted, quoted_list},
 };
 
 /// Opens exactly the files an index names and checks every (tensor, file) pair it lists.

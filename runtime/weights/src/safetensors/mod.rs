@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Dtype, Result, TensorInfo, error::quoted, file::FileBytes};
+use crate::{Dtype, Result, TensorInfo, file::FileBytes, quote::quoted};
 
 pub(crate) use self::index::{check_index, is_base_name, open_index};
 

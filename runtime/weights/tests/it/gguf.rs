@@ -279,6 +279,7 @@ fn metadata_is_typed() {
         GgufBytes::llama()
             .f32("real", 0.5)
             .raw("switch", value_type::BOOL, &[1])
+            .raw("damaged", value_type::BOOL, &[2])
             .raw("wide", value_type::U64, &u64::MAX.to_le_bytes())
             .raw("negative", value_type::I32, &(-1i32).to_le_bytes())
             .array("switches", value_type::BOOL, 2, &[0, 1])
@@ -301,6 +302,10 @@ fn metadata_is_typed() {
     assert!(metadata.bool("wide").is_err());
     assert!(metadata.str("real").is_err());
     assert!(metadata.strs("real").is_err());
+    assert!(
+        metadata.u64("switches").is_err() && metadata.f64("switches").is_err() && metadata.bool("switches").is_err()
+    );
+    assert!(metadata.bool("damaged").unwrap_err().to_string().contains("damaged bool"));
     assert!(metadata.i64s("wides").is_err());
     assert!(metadata.keys().is_sorted());
 }
