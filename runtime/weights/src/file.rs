@@ -12,8 +12,7 @@ use memmap2::Mmap;
 
 use crate::{Result, WeightsError};
 
-/// Text that belongs to a model (`config.json`, `tokenizer.json`, an index) is no larger than this. The largest published
-/// `tokenizer.json` files are a little over 32 MiB.
+/// Text that belongs to a model is no larger than this. The largest published `tokenizer.json` files are a little over 32 MiB.
 pub(crate) const MAX_TEXT_BYTES: u64 = 256 << 20;
 
 /// Where the bytes of a file live.
@@ -96,13 +95,13 @@ impl fmt::Debug for FileBytes {
     }
 }
 
-/// Reads a text file that belongs to a model.
-pub(crate) fn read_text(path: &Path) -> Result<String> {
+/// Reads a text file that belongs to a model, of at most `max_bytes`.
+pub(crate) fn read_text(path: &Path, max_bytes: u64) -> Result<String> {
     let file = open_regular(path)?;
     let malformed = |reason: String| WeightsError::Malformed { path: path.to_path_buf(), reason };
     let n_bytes = file.metadata().map_err(io_error(path))?.len();
-    if n_bytes > MAX_TEXT_BYTES {
-        return Err(malformed(format!("expected a text file of at most {MAX_TEXT_BYTES} bytes, found {n_bytes}")));
+    if n_bytes > max_bytes {
+        return Err(malformed(format!("expected a text file of at most {max_bytes} bytes, found {n_bytes}")));
     }
     // A file that grows meanwhile is read no further than this.
     let mut bytes = Vec::new();

@@ -8,12 +8,15 @@ use std::{
 use crate::{
     Config, GgufMetadata, Result, Tensor, TensorInfo, WeightFormat, WeightsError,
     directory::{self, Choice},
-    file::{FileBytes, read_text},
+    file::{FileBytes, MAX_TEXT_BYTES, read_text},
     gguf::{self, Gguf},
     quote::quoted,
     safetensors::{self, Table},
     sniff::{expect_gguf, sniff},
 };
+
+/// A `config.json` is a few kilobytes; as values in memory it takes up to 16 times its size.
+const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 /// How to open a [`Source`].
 #[derive(Clone, Debug, Default)]
@@ -275,7 +278,7 @@ impl Source {
         // Only absence is no error: a link that leads nowhere or a file without permission should be heard of.
         match path.symlink_metadata() {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            _ => read_text(&path).map(Some),
+            _ => read_text(&path, MAX_TEXT_BYTES).map(Some),
         }
     }
 
@@ -298,5 +301,5 @@ fn read_config(path: &Path, directory: &Path, need: Need) -> Result<Config> {
         let reason = format!("expected the model's config beside its safetensors as `{}`, found none", file.display());
         return Err(WeightsError::Missing { path: path.to_path_buf(), reason });
     }
-    Ok(Config::from_json(&file, &read_text(&file)?)?)
+    Ok(Config::from_json(&file, &read_text(&file, MAX_CONFIG_BYTES)?)?)
 }

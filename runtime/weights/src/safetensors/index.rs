@@ -5,12 +5,17 @@ use std::{
     path::Path,
 };
 
+use serde::Deserialize;
+
 use super::{Table, open};
 use crate::{
     Result, WeightsError,
     file::{FileBytes, read_text},
     quote::{one_line, quoted, quoted_list},
 };
+
+/// The index of the largest published models (90 thousand tensors) is under 10 MiB.
+const MAX_INDEX_BYTES: u64 = 64 << 20;
 
 /// Opens exactly the files an index names and checks every (tensor, file) pair it lists.
 ///
@@ -52,26 +57,25 @@ fn open_indexed(index: &Path, name: &str, weight_map: &BTreeMap<String, String>)
     Ok((file, table))
 }
 
-/// The `weight_map` of an index: tensor name to file name.
+/// What is read of an index.
+#[derive(Deserialize)]
+struct Index {
+    /// Tensor name to file name.
+    weight_map: BTreeMap<String, String>,
+}
+
 fn read_index(index: &Path) -> Result<BTreeMap<String, String>> {
     let malformed = |reason: String| WeightsError::Malformed { path: index.to_path_buf(), reason };
-    let text = read_text(index)?;
-    let json: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|e| malformed(format!("expected a JSON index, found {}", one_line(&e.to_string()))))?;
-    let map = json.get("weight_map").and_then(serde_json::Value::as_object);
-    let map = map.filter(|map| !map.is_empty());
-    let Some(map) = map else {
-        return Err(malformed("expected an object `weight_map` of tensors and files, found none".into()));
-    };
-    let mut weight_map = BTreeMap::new();
-    for (tensor, file) in map {
-        let Some(file) = file.as_str().filter(|name| is_base_name(name)) else {
-            return Err(malformed(format!(
-                "tensor {}: expected the name of a file beside the index, found {file}",
-                quoted(tensor)
-            )));
-        };
-        weight_map.insert(tensor.clone(), file.to_owned());
+    let text = read_text(index, MAX_INDEX_BYTES)?;
+    let Index { weight_map } = serde_json::from_str(&text).map_err(|e| {
+        malformed(format!("expected an object `weight_map` of tensors and files, found {}", one_line(&e.to_string())))
+    })?;
+    if weight_map.is_empty() {
+        return Err(malformed("expected an object `weight_map` of tensors and files, found an empty one".into()));
+    }
+    if let Some((tensor, file)) = weight_map.iter().find(|(_, file)| !is_base_name(file)) {
+        let (tensor, file) = (quoted(tensor), quoted(file));
+        return Err(malformed(format!("tensor {tensor}: expected the name of a file beside the index, found {file}")));
     }
     Ok(weight_map)
 }

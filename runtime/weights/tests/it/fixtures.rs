@@ -76,6 +76,40 @@ fn every_shared_checkpoint_opens_in_both_formats_and_their_configs_agree() {
 }
 
 #[test]
+fn published_spellings_of_a_config_answer_like_those_of_transformers() {
+    let Some(shared) = shared() else { return };
+    let read = |path: PathBuf| Config::from_json(&path, &std::fs::read_to_string(&path).unwrap()).unwrap();
+    let (mut n_pairs, mut problems) = (0, Vec::new());
+    for folder in folders(&shared) {
+        let [published, current] = ["config.hub.json", "config.json"].map(|name| folder.join(name));
+        if !published.exists() {
+            continue;
+        }
+        n_pairs += 1;
+        let (published, current) = (read(published), read(current));
+        for key in COUNTS.iter().chain(&["num_key_value_heads", "head_dim", "moe_intermediate_size"]) {
+            // transformers 5 counts these layers by their list of kinds.
+            let uncounted = folder.ends_with("nemotron_h") && *key == "num_hidden_layers";
+            if published.opt_usize(key).ok() != current.opt_usize(key).ok() && !uncounted {
+                problems.push(format!("{}: {key}", folder.display()));
+            }
+        }
+        for key in ["rms_norm_eps", "layer_norm_eps", "rope_theta"] {
+            if published.opt_f32(key).ok() != current.opt_f32(key).ok() {
+                problems.push(format!(
+                    "{}: {key}: {:?} {:?}",
+                    folder.display(),
+                    published.opt_f32(key),
+                    current.opt_f32(key)
+                ));
+            }
+        }
+    }
+    assert!(n_pairs >= 100, "{n_pairs}");
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
 fn a_released_tensor_can_be_read_again() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/qwen3_moe/model.gguf");
     let source = Source::open(path).unwrap();
