@@ -8,9 +8,9 @@ use kinfolk_mistral as _;
 use kinfolk_qwen2 as _;
 use kinfolk_qwen3 as _;
 
-/// The copies of reference files that are part of this repository.
-pub fn in_repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+/// A folder of reference files that are part of this repository: `fixtures` or `models`.
+pub fn in_repository(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
 /// A folder of the material shared beside the repository, if it is there.

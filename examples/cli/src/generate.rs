@@ -20,7 +20,9 @@ pub struct Timing {
 
 /// How a prompt for a reply is rendered: with the assistant's turn open.
 pub fn for_reply() -> RenderOptions {
-    RenderOptions { add_generation_prompt: true, ..RenderOptions::default() }
+    let mut options = RenderOptions::default();
+    options.add_generation_prompt = true;
+    options
 }
 
 /// Writes the reply as it is generated.

@@ -15,7 +15,7 @@ use kinfolk::decoder::{Activation, Config, Decoder, Moe, QkRows, Result};
     gguf = ["llama"],
     classes = ["LlamaForCausalLM"],
     tool_calls = "llama3",
-    turn_ends = ["<|eot_id|>", "<|eom_id|>", "<|im_end|>"],
+    turn_ends = ["<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>"],
 )]
 fn describe(config: &Config) -> Result<Decoder> {
     let activation = Activation::from_config(config)?;

@@ -101,7 +101,7 @@ fn check_all(fixtures: &Path, at_least: usize) {
 
 #[test]
 fn copies_in_the_repository_verify_in_all_four_ways() {
-    check_all(&in_repository(), 40);
+    check_all(&in_repository("fixtures"), 40);
 }
 
 #[test]
