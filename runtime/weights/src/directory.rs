@@ -20,6 +20,10 @@ const DEFAULT_PREFERENCE: &str = "q4_k_m";
 /// The index most repositories have; others only count without it.
 const USUAL_INDEX: &str = "model.safetensors.index.json";
 
+/// Names under which repositories publish whole models, one file or shards. Files of other names (references, adapters) are not the
+/// model where one of these is there.
+const MODEL_STEMS: &[&str] = &["model", "consolidated"];
+
 /// What to open.
 #[derive(Debug)]
 pub(crate) enum Choice {
@@ -111,6 +115,11 @@ fn choose_safetensors(directory: &Path, names: &[String]) -> Option<Result<Choic
         several => return Some(Err(ambiguous(directory, "indexes", several))),
     }
     let candidates = candidates(names, "safetensors");
+    let models: Vec<&Candidate> =
+        candidates.iter().filter(|c| c.shard.is_some() || MODEL_STEMS.contains(&c.stem.as_str())).collect();
+    if let [model] = models.as_slice() {
+        return Some(model.paths(directory).map(Choice::Safetensors));
+    }
     match candidates.as_slice() {
         [] => None,
         [only] => Some(only.paths(directory).map(Choice::Safetensors)),

@@ -108,3 +108,28 @@ impl fmt::Display for Dtype {
         f.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gguf_numbers_lead_back_to_their_type() {
+        for &dtype in Dtype::ALL {
+            if let Some(id) = dtype.gguf_id() {
+                assert_eq!(Dtype::from_gguf_id(id), Some(dtype));
+            }
+        }
+        for retired in [4, 5, 31, 32, 33, 36, 37, 38, 43, u32::MAX] {
+            assert_eq!(Dtype::from_gguf_id(retired), None);
+        }
+    }
+
+    #[test]
+    fn bytes_are_counted_in_whole_blocks() {
+        assert_eq!(Dtype::Q4_0.bytes_for(64), Some(36));
+        assert_eq!(Dtype::Q4_0.bytes_for(33), None);
+        assert_eq!(Dtype::F32.bytes_for(0), Some(0));
+        assert_eq!(Dtype::F64.bytes_for(usize::MAX), None);
+    }
+}

@@ -43,3 +43,33 @@ impl fmt::Display for WeightFormat {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_suggest_a_format() {
+        let cases = [
+            ("dir/Model.Q4_K_M.GGUF", Some(WeightFormat::Gguf)),
+            ("model-00001-of-00002.safetensors", Some(WeightFormat::Safetensors)),
+            ("model.safetensors.index.json", Some(WeightFormat::Safetensors)),
+            ("gguf", None),
+            ("model.gguf/readme", None),
+            ("config.json", None),
+            ("", None),
+        ];
+        for (path, format) in cases {
+            assert_eq!(WeightFormat::from_path(path), format, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_format_is_read_as_it_is_written() {
+        for format in [WeightFormat::Gguf, WeightFormat::Safetensors] {
+            assert_eq!(WeightFormat::parse(&format.to_string()), Some(format));
+            assert_eq!(WeightFormat::parse(&format!(" {} ", format.to_string().to_uppercase())), Some(format));
+        }
+        assert_eq!(WeightFormat::parse("onnx"), None);
+    }
+}

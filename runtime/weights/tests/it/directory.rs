@@ -152,6 +152,15 @@ fn a_directory_without_a_model_says_what_a_model_is() {
 }
 
 #[test]
+fn files_of_other_names_beside_the_model_are_not_the_model() {
+    let mut files = safetensors_model().to_vec();
+    files.push(("reference.safetensors", tiny(&["b"])));
+    let (_parent, path) = directory(&files);
+    let source = Source::open(path).unwrap();
+    assert_eq!(source.tensors().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
 fn b6_complete_naming_schemes_side_by_side_are_refused() {
     let mut files = safetensors_model().to_vec();
     files.push(("consolidated.safetensors", tiny(&["a"])));
