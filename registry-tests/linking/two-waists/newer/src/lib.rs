@@ -1,0 +1,1 @@
+//! Stands for an incompatible version of the waist.
