@@ -2,6 +2,7 @@
 
 mod allocation;
 mod config;
+mod corpus;
 mod directory;
 mod fixtures;
 mod gguf;

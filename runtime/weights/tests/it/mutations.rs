@@ -96,6 +96,11 @@ fn allowance(len: usize) -> usize {
 fn check(original: &[u8], damages: &[Damage]) -> Result<(), TestCaseError> {
     let mut bytes = original.to_vec();
     damages.iter().for_each(|damage| apply(&mut bytes, damage));
+    check_bytes(bytes)
+}
+
+/// Any bytes are refused in a line or read, within the allowance.
+pub fn check_bytes(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let len = bytes.len();
     let (opened, peak) = peak_during(|| Source::from_bytes("case", bytes));
     prop_assert!(peak <= allowance(len), "{} bytes for a file of {}", peak, len);
