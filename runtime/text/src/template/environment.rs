@@ -11,9 +11,11 @@ use super::{
     python::{self, JsonStyle},
 };
 
-/// Steps a template may take, of which one also pays for 64 bytes it makes. Templates are files from strangers. The longest
-/// of the known ones takes some thousands per message.
-const FUEL: u64 = 1 << 24;
+/// Steps a template may take, of which one also pays for 64 bytes it makes. Templates are files from strangers.
+const FUEL: u64 = 1 << 22;
+
+/// Steps it may take on top of that for each message and tool. The longest of the known templates takes some hundreds.
+const FUEL_PER_ITEM: u64 = 1 << 12;
 
 /// The widest indentation, in characters.
 const MAX_INDENT: usize = 256;
@@ -23,17 +25,24 @@ const MAX_INDENT: usize = 256;
 #[error("{0}")]
 pub(super) struct Raised(pub(super) String);
 
-/// Builds the environment. Templates are added to it; the clock is per rendering ([`set_clock`]).
+/// Builds the environment. Templates are added to it; the clock is per rendering ([`prepare`]).
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.expect("Jinja's own delimiters are valid"));
-    environment.set_fuel(Some(FUEL));
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_formatter(|out, _, value| python::write_str(out, value));
     environment.set_unknown_method_callback(method);
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", |value: &Value| python::str(value));
+    for name in ["default", "d"] {
+        environment.add_filter(name, default);
+    }
+    environment.add_filter("int", int);
+    environment.add_filter("float", float);
+    for name in ["e", "escape", "forceescape"] {
+        environment.add_filter(name, escape);
+    }
     environment.add_filter("indent", indent);
     environment.add_test("sequence", is_sequence);
     environment.add_test("iterable", is_sequence);
@@ -41,8 +50,9 @@ pub(super) fn environment() -> Environment<'static> {
     environment
 }
 
-/// Lets `strftime_now` read this clock.
-pub(super) fn set_clock(environment: &mut Environment<'static>, clock: Clock) {
+/// Sets what is particular to one rendering: the clock that `strftime_now` reads, and how long it may take.
+pub(super) fn prepare(environment: &mut Environment<'static>, clock: Clock, n_items: usize) {
+    environment.set_fuel(Some(FUEL.saturating_add(FUEL_PER_ITEM.saturating_mul(n_items as u64))));
     environment.add_function("strftime_now", move |format: &str| strftime(&clock, format));
 }
 
@@ -123,6 +133,56 @@ fn tojson(state: &State, value: &Value, positional: &[Value], keywords: Kwargs) 
     Ok(Value::from(json))
 }
 
+/// `default(value, default_value='', boolean=False)`.
+fn default(value: &Value, positional: &[Value], keywords: Kwargs) -> Result<Value, Error> {
+    let argument = |nth: usize, name: &str| match positional.get(nth) {
+        Some(value) => Ok(Some(value.clone())),
+        None => keywords.get::<Option<Value>>(name),
+    };
+    let other = argument(0, "default_value")?.unwrap_or_else(|| Value::from(""));
+    let falsy_too = argument(1, "boolean")?.is_some_and(|value| value.is_true());
+    keywords.assert_all_used()?;
+    let is_missing = value.is_undefined() || (falsy_too && !value.is_true());
+    Ok(if is_missing { other } else { value.clone() })
+}
+
+/// `int(value, default=0)`: the whole part of a number or of text that spells one.
+fn int(value: &Value, default: Option<Value>) -> Value {
+    let whole = i64::try_from(value.clone()).ok().or_else(|| {
+        let text = value.as_str().map(str::trim);
+        text.and_then(|text| text.parse().ok()).or_else(|| number(value).map(|number| number as i64))
+    });
+    whole.map(Value::from).or(default).unwrap_or_else(|| Value::from(0))
+}
+
+/// `float(value, default=0.0)`.
+fn float(value: &Value, default: Option<Value>) -> Value {
+    number(value).map(Value::from).or(default).unwrap_or_else(|| Value::from(0.0))
+}
+
+fn number(value: &Value) -> Option<f64> {
+    match value.as_str() {
+        Some(text) => text.trim().parse().ok(),
+        None => f64::try_from(value.clone()).ok(),
+    }
+}
+
+/// `escape`, with the entities of MarkupSafe.
+fn escape(value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
+    for c in python::str(value)?.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&#39;"),
+            '"' => out.push_str("&#34;"),
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
 /// Methods of Python's text, lists and mappings.
 fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     let Some(text) = value.as_str() else {
@@ -137,6 +197,17 @@ fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> 
         "removesuffix" => {
             let (suffix,): (&str,) = from_args(arguments)?;
             Ok(Value::from(text.strip_suffix(suffix).unwrap_or(text)))
+        }
+        "index" => {
+            let (part,): (&str,) = from_args(arguments)?;
+            let at = text.find(part).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "substring not found"))?;
+            Ok(Value::from(text[..at].chars().count()))
+        }
+        "zfill" => {
+            let (width,): (usize,) = from_args(arguments)?;
+            let sign = if text.starts_with(['-', '+']) { 1 } else { 0 };
+            let zeros = width.min(MAX_INDENT).saturating_sub(text.chars().count());
+            Ok(Value::from(format!("{}{}{}", &text[..sign], "0".repeat(zeros), &text[sign..])))
         }
         "partition" => {
             let (separator,): (&str,) = from_args(arguments)?;

@@ -161,7 +161,9 @@ impl ChatTemplate {
     /// As [`render`](Self::render), less `Conversation`.
     pub fn render_variables(&self, name: &str, variables: &Map<String, Json>, clock: Clock) -> Result<String> {
         let mut environment = self.environment.clone();
-        environment::set_clock(&mut environment, clock);
+        let n_items =
+            ["messages", "tools"].iter().filter_map(|list| variables.get(*list)?.as_array()).map(Vec::len).sum();
+        environment::prepare(&mut environment, clock, n_items);
         let given = self.special_tokens.iter().filter(|(role, _)| !variables.contains_key(*role)).chain(variables);
         let context = Value::from_pairs(given.map(|(name, value)| (name.as_str(), from_json(value))));
 

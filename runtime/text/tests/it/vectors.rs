@@ -65,6 +65,7 @@ fn check_extra(tokenizer: &Tokenizer, extra: &Value) {
             wrong.push(format!("{} pieces", case["id"]));
         }
     }
+    wrong.extend(cases.iter().filter_map(|case| check_shown_and_hidden(tokenizer, case)));
     for token in extra["token_pieces"].as_array().unwrap() {
         let id = token["id"].as_u64().unwrap() as u32;
         let expected = bytes(token);
@@ -82,6 +83,37 @@ fn check_extra(tokenizer: &Tokenizer, extra: &Value) {
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Checks the text of a prompt with special tokens shown and hidden. Two differences are meant:
+///
+/// * llama.cpp keeps the space that encoding put in front of the first word if BOS came before it; here it is dropped, as by
+///   `tokenizers` and `sentencepiece`, since otherwise every reply to a prompt with BOS would start with a space;
+/// * llama.cpp tidies up spaces before punctuation for some vocabularies (see `decode`).
+fn check_shown_and_hidden(tokenizer: &Tokenizer, case: &Value) -> Option<String> {
+    let add_parse = ids(&case["ids"]["add_parse"]);
+    let shown = String::from_utf8_lossy(&bytes(&case["detok_add_parse"])).into_owned();
+    let hidden = String::from_utf8_lossy(&bytes(&case["detok_add_parse_stripped"])).into_owned();
+    let found_shown = tokenizer.decode(&add_parse, false);
+    let found_hidden = tokenizer.decode(&add_parse, true);
+    let prefixed = tokenizer.token_text(add_parse.first().copied().unwrap_or_default());
+    let tidied = case["pieces"].as_str().is_none();
+    let equal = |found: &str, expected: &str| {
+        found == expected
+            || format!(" {found}") == expected
+            || tidied && without_spaces(found) == without_spaces(expected)
+    };
+    if equal(&found_shown, &shown) && equal(&found_hidden, &hidden) {
+        return None;
+    }
+    Some(format!(
+        "{} {prefixed:?}\n  shown  {shown:?}\n  found  {found_shown:?}\n  hidden {hidden:?}\n  found  {found_hidden:?}",
+        case["id"]
+    ))
+}
+
+fn without_spaces(text: &str) -> String {
+    text.replace(' ', "")
 }
 
 /// Checks a vocabulary against llama.cpp's own test strings.
