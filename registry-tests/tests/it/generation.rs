@@ -37,7 +37,8 @@ fn greedy(runner: &mut dyn LmRunner, prompt: &[u32], max_new_tokens: usize, stop
 /// `gap_at` is the distance of the reference's best two logits at a step.
 #[track_caller]
 fn check_same(case: &str, found: &[u32], expected: &[u32], gap_at: impl Fn(usize) -> f64) {
-    let parted = found.iter().zip(expected).position(|(a, b)| a != b).or((found.len() != expected.len()).then_some(found.len()));
+    let parted =
+        found.iter().zip(expected).position(|(a, b)| a != b).or((found.len() != expected.len()).then_some(found.len()));
     if let Some(step) = parted {
         let gap = gap_at(step);
         assert!(gap < NARROW, "{case}: step {step}, gap {gap}: expected {expected:?}, found {found:?}");
@@ -114,7 +115,9 @@ fn check_real_model(weights: &str, reference: &str) {
         assert!(std::env::var_os("KINFOLK_REQUIRE_MODELS").is_none(), "`{}` must be there", weights.display());
         return report_not_run(reference, &weights.display().to_string());
     }
-    let Some(shared) = shared("textref/generation") else { return report_not_run(reference, "shared/textref/generation") };
+    let Some(shared) = shared("textref/generation") else {
+        return report_not_run(reference, "shared/textref/generation");
+    };
     let reference = json(&shared.join(reference));
     let (mut runner, text) = load(&weights);
     for case in reference["cases"].as_array().unwrap() {

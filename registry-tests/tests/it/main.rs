@@ -1,7 +1,10 @@
 //! Tests that link every family.
 
+mod absences;
+mod conformance;
 mod dispatch;
 mod generation;
 mod hints;
+mod linking;
 mod macros_ui;
 mod parity;

@@ -25,7 +25,7 @@ pub use host_driven::HostDriven;
 pub use kinfolk_macros::{enroll, family, register_lm_runner};
 pub use kinfolk_decoder as decoder;
 pub use kinfolk_text as text;
-pub use kinfolk_weights::{OpenOptions, WeightFormat};
+pub use kinfolk_weights::{Dtype, OpenOptions, WeightFormat};
 pub use load::{LoadChoiceError, LoadOptions, LoadRequest, MemoryNeed, ProgressCallback, executors};
 pub use registry::{Registry, auto_runner, auto_runner_name};
 pub use runner::{
