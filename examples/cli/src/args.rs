@@ -65,19 +65,19 @@ pub struct OpenArgs {
 #[derive(Args, Debug)]
 pub struct SampleArgs {
     /// 0 takes the likeliest token; higher is more varied [default: 0.8].
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
     /// Keep the likeliest tokens up to this probability; 1 keeps all [default: 0.95].
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
     /// Keep this many likeliest tokens; 0 keeps all [default: 40].
     #[arg(long, value_name = "K")]
     pub top_k: Option<usize>,
     /// Keep tokens at least this fraction as likely as the likeliest; 0 keeps all [default: 0.05].
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub min_p: Option<f32>,
     /// Make the last 64 tokens less likely; 1 does nothing [default: 1].
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub repetition_penalty: Option<f32>,
     /// Same seed, same text [default: a new one each time].
     #[arg(long, value_name = "N")]

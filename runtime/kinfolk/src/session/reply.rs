@@ -7,7 +7,11 @@ use kinfolk_text::{Detokenizer, Text};
 use serde::Serialize;
 
 use super::Request;
-use crate::{host_driven::HostDriven, runner::LmRunner, sampling::SamplerChain};
+use crate::{
+    host_driven::HostDriven,
+    runner::{LmRunner, RunnerError},
+    sampling::SamplerChain,
+};
 
 /// What happens in the course of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,6 +193,10 @@ impl Iterator for Reply<'_> {
             match self.step() {
                 Ok(None) => {}
                 Ok(Some(event)) => return Some(Ok(event)),
+                // The host's cancellation, seen inside the runner.
+                Err(error) if matches!(error.downcast_ref(), Some(RunnerError::Cancelled)) => {
+                    return self.end(FinishReason::Cancelled).map(Ok);
+                }
                 Err(error) => return Some(Err(error)),
             }
         }

@@ -1,0 +1,188 @@
+//! What each command shows.
+
+use std::{
+    io::{Read, Write},
+    process::Stdio,
+};
+
+use serde_json::{Value, json};
+
+use crate::kinfolk::{Scratch, command, fixture, kinfolk, tinytales};
+
+#[test]
+fn without_a_command_it_tells_a_story_and_says_how_it_went() {
+    let shown = kinfolk::<&str>(&[]).ok();
+    let (story, summary) = shown.trim_end().rsplit_once('\n').unwrap();
+    assert!(story.split_whitespace().count() > 20, "{story}");
+    for part in ["tinytales", "family llama", "executor cpu", "thread", "prompt", "decode", "tokens/s"] {
+        assert!(summary.contains(part), "{summary}");
+    }
+}
+
+#[test]
+fn the_same_seed_tells_the_same_story_whatever_the_threads() {
+    let run = |threads: &str, seed: &str| {
+        let args =
+            ["run", &tinytales(), "Tell me a story.", "--seed", seed, "--max-tokens", "40", "--threads", threads];
+        kinfolk(&args).ok()
+    };
+    assert_eq!(run("1", "7"), run("2", "7"));
+    assert_ne!(run("1", "7"), run("1", "8"));
+}
+
+#[test]
+fn the_prompt_may_come_from_standard_input() {
+    let model = tinytales();
+    let args = ["run", &model, "-", "--raw", "--temperature", "0", "--max-tokens", "8"];
+    let mut child =
+        command().args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"Once upon a time").unwrap();
+    let mut shown = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+    assert!(child.wait().unwrap().success());
+    let typed = ["run", &model, "Once upon a time", "--raw", "--temperature", "0", "--max-tokens", "8"];
+    assert_eq!(shown, kinfolk(&typed).ok());
+}
+
+#[test]
+fn a_system_message_is_part_of_the_prompt() {
+    let with = kinfolk(&["run", &tinytales(), "Hi", "--system", "Be brief.", "--max-tokens", "1"]);
+    let without = kinfolk(&["run", &tinytales(), "Hi", "--max-tokens", "1"]);
+    let prompt_tokens = |run: &crate::kinfolk::Run| {
+        run.ok();
+        let stderr = run.stderr();
+        let rest = stderr.split("prompt ").nth(1).unwrap().to_owned();
+        rest.split(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    assert!(prompt_tokens(&with) > prompt_tokens(&without));
+}
+
+#[test]
+fn a_closed_reader_ends_a_run_without_complaint() {
+    let mut child = command()
+        .args(["run", &tinytales(), "Tell me a story.", "--raw"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 1];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_stops_cleanly_with_what_was_generated() {
+    // Sampling at a temperature this high never meets the end of a turn soon.
+    let args =
+        ["run", &tinytales(), "Once", "--raw", "--temperature", "50", "--top-k", "0", "--top-p", "1", "--min-p", "0"];
+    let mut child = command().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 1];
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut first).unwrap();
+    let interrupt = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupt.success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(rest.ends_with('\n'), "the line is ended: {rest:?}");
+    assert!(stderr.contains("decode"), "the summary is there: {stderr}");
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+}
+
+#[test]
+fn inspect_says_what_a_model_is_and_needs() {
+    let found = kinfolk(&["inspect", &tinytales(), "--json"]).json();
+    for (key, expected) in [
+        ("/format", json!("gguf")),
+        ("/family", json!("llama")),
+        ("/sizes/n_layers", json!(4)),
+        ("/sizes/hidden_size", json!(192)),
+        ("/sizes/n_heads", json!(6)),
+        ("/sizes/n_kv_heads", json!(2)),
+        ("/sizes/context_length", json!(1024)),
+        ("/text/vocab_size", json!(1024)),
+        ("/problems", json!([])),
+        // 4 layers, keys and values of 2 heads of 32, f32.
+        ("/memory/cache_bytes", json!(4 * 2 * 2 * 32 * 4 * 1024)),
+    ] {
+        assert_eq!(found.pointer(key), Some(&expected), "{key} in {found:#}");
+    }
+    assert!(found["quantization"]["attention"]["Q8_0"].as_u64().unwrap() > 0, "{found:#}");
+    assert!(kinfolk(&["inspect", &fixture("gemma3")]).ok().contains("family        gemma"));
+}
+
+#[test]
+fn inspect_says_what_is_in_the_way_of_running_a_model() {
+    let scratch = Scratch::new();
+    let copy = scratch.copy("llama");
+    std::fs::write(copy.join("config.json"), r#"{"model_type": "nobody_knows"}"#).unwrap();
+    std::fs::remove_file(copy.join("model.gguf")).unwrap();
+    let found = kinfolk(&["inspect", copy.to_str().unwrap(), "--json"]).json();
+    assert_eq!(found["family"], Value::Null);
+    assert!(found["problems"][0].as_str().unwrap().contains("nobody_knows"), "{found:#}");
+}
+
+#[test]
+fn families_lists_every_linked_family_and_explains_its_choice() {
+    let listed = kinfolk(&["families"]).ok();
+    for family in ["llama", "mistral", "qwen2", "qwen3", "gemma"] {
+        assert!(
+            listed.lines().any(|line| line.starts_with(family) && line.contains(&format!("kinfolk-{family}"))),
+            "{listed}"
+        );
+    }
+    let explained = kinfolk(&["families", "--explain", &fixture("qwen3")]).ok();
+    assert!(explained.contains("qwen3") && explained.contains("gemma"), "every family is asked: {explained}");
+    let explained = kinfolk(&["families", "--explain", &fixture("qwen3"), "--json"]).json();
+    assert_eq!(explained["family"], "qwen3");
+    assert_eq!(explained["trail"]["answers"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn tokenize_shows_ids_pieces_offsets_and_special_tokens() {
+    let found = kinfolk(&["tokenize", &tinytales(), "Once upon a time", "--json"]).json();
+    let ids: Vec<u64> = found["tokens"].as_array().unwrap().iter().map(|t| t["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, [0, 644, 709, 261, 504]);
+    assert_eq!(found["tokens"][0]["special"], true);
+    assert_eq!((&found["tokens"][1]["start"], &found["tokens"][4]["end"]), (&json!(0), &json!(16)));
+    let plain = kinfolk(&["tokenize", &tinytales(), "<|im_end|>", "--no-special", "--json"]).json();
+    assert!(plain["n_tokens"].as_u64().unwrap() > 1, "a control token that was typed is text: {plain}");
+    let parsed = kinfolk(&["tokenize", &tinytales(), "<|im_end|>", "--no-special", "--parse-special", "--json"]).json();
+    assert_eq!(parsed["n_tokens"], 1);
+}
+
+#[test]
+fn template_shows_exactly_what_the_model_will_see() {
+    let scratch = Scratch::new();
+    let messages =
+        scratch.file("messages.json", r#"[{"role": "user", "content": "Tell me a story about a fox and a lantern."}]"#);
+    let prompt =
+        "<|endoftext|><|im_start|>user\nTell me a story about a fox and a lantern.<|im_end|>\n<|im_start|>assistant\n";
+    let shown = kinfolk(&["template", &tinytales(), "--messages", &messages]).ok();
+    // The model's BOS is part of what it sees, whichever of template and tokenizer writes it.
+    assert!(prompt.ends_with(&shown), "{shown:?}");
+    let found = kinfolk(&["template", &tinytales(), "--messages", &messages, "--json"]).json();
+    assert_eq!(found["tokens"][0], 0);
+    assert_eq!(found["tokens"][1], 1);
+    let closed = kinfolk(&["template", &tinytales(), "--messages", &messages, "--no-generation-prompt"]).ok();
+    assert!(closed.ends_with("<|im_end|>\n"), "{closed:?}");
+}
+
+#[test]
+fn verify_passes_the_reference_and_tells_where_another_model_goes_wrong() {
+    let reference = format!("{}/reference.safetensors", fixture("llama"));
+    let shown = kinfolk(&["verify", &fixture("llama"), "--reference", &reference]).ok();
+    for way in ["prefill", "decode", "re-prefill", "batch"] {
+        assert!(shown.lines().any(|line| line.starts_with(way) && line.ends_with("none")), "{shown}");
+    }
+    let wrong = kinfolk(&["verify", &fixture("llama-linear"), "--reference", &reference, "--json"]);
+    assert_eq!(wrong.code(), Some(1));
+    let report: Value = serde_json::from_str(&wrong.stdout()).unwrap();
+    assert_eq!((&report["passed"], report["ways"].as_array().unwrap().len()), (&json!(false), 4));
+    let wrong = kinfolk(&["verify", &fixture("llama-linear"), "--reference", &reference]);
+    assert!(wrong.stdout().contains("first in `prefill` at position 0"), "{}", wrong.stdout());
+    assert_eq!(kinfolk(&["verify", &fixture("llama"), "--reference", &reference, "--tolerance", "0"]).code(), Some(1));
+}

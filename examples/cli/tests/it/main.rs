@@ -1,0 +1,5 @@
+//! Drives the real `kinfolk` command.
+
+mod bad_input;
+mod commands;
+mod kinfolk;
