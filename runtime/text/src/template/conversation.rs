@@ -8,33 +8,68 @@ use crate::{Result, TextError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Abilities {
     /// Content in parts, instead of text.
-    pub(super) parts: bool,
-    /// Arguments of a tool call as an object, instead of text.
-    pub(super) object_arguments: bool,
+    parts: bool,
+    /// How it wants a message that calls tools.
+    call: CallForm,
 }
 
+/// How a template wants a message that calls tools and says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CallForm {
+    /// Arguments as an object, instead of text.
+    object_arguments: bool,
+    /// The content as null, instead of empty.
+    null_content: bool,
+}
+
+/// From what most templates take to what few do.
+const CALL_FORMS: [CallForm; 4] = [
+    CallForm { object_arguments: true, null_content: false },
+    CallForm { object_arguments: false, null_content: false },
+    CallForm { object_arguments: true, null_content: true },
+    CallForm { object_arguments: false, null_content: true },
+];
+
 impl Abilities {
-    /// Tries a template. `render` answers `None` where the template fails.
-    pub(super) fn probe(render: impl Fn(Vec<Json>) -> Option<String>) -> Abilities {
+    /// Tries a template. `render` takes messages and tools and answers `None` where the template fails.
+    pub(super) fn probe(render: impl Fn(Vec<Json>, Option<Vec<Json>>) -> Option<String>) -> Abilities {
         const TEXT: &str = "kinfolk probes";
         let user = |content: Json| json!({"role": "user", "content": content});
-        let text = render(vec![user(json!(TEXT))]);
-        let parts = text.is_some() && render(vec![user(json!([{"type": "text", "text": TEXT}]))]) == text;
+        let text = render(vec![user(json!(TEXT))], None);
+        let parts = text.is_some() && render(vec![user(json!([{"type": "text", "text": TEXT}]))], None) == text;
 
-        let call = |arguments: Json| {
-            json!({"role": "assistant", "content": "", "tool_calls":
-                [{"id": "aaaaaaaaa", "type": "function", "function": {"name": "probe", "arguments": arguments}}]})
-        };
         let content = |text: &str| if parts { json!([{"type": "text", "text": text}]) } else { json!(text) };
-        let reply = json!({"role": "tool", "tool_call_id": "aaaaaaaaa", "name": "probe", "content": content("x")});
-        let with = |arguments: Json| render(vec![user(content(TEXT)), call(arguments), reply.clone()]);
-        let object_arguments = match with(json!({"kinfolk_key": "x"})) {
-            // A mapping printed as Python prints it means that the template took it for text.
-            Some(rendered) => !rendered.contains("'kinfolk_key'"),
-            None => with(json!("{\"kinfolk_key\": \"x\"}")).is_none(),
+        let conversation = |form: CallForm| {
+            let arguments =
+                if form.object_arguments { json!({PROBED_KEY: 1}) } else { json!(format!("{{\"{PROBED_KEY}\": 1}}")) };
+            let silent = if form.null_content { Json::Null } else { json!("") };
+            vec![
+                user(content(TEXT)),
+                json!({"role": "assistant", "content": silent, "tool_calls":
+                    [{"id": "aaaaaaaaa", "type": "function", "function": {"name": "probe", "arguments": arguments}}]}),
+                json!({"role": "tool", "tool_call_id": "aaaaaaaaa", "name": "probe", "content": content("x")}),
+            ]
         };
-        Abilities { parts, object_arguments }
+        let tool = json!({"type": "function", "function":
+            {"name": "probe", "description": "probes", "parameters": {"type": "object",
+            "properties": {"x": {"type": "string", "description": "probed"}}, "required": ["x"]}}});
+        let takes = |form: &CallForm| {
+            render(conversation(*form), Some(vec![tool.clone()])).is_some_and(|rendered| writes_the_key(&rendered))
+        };
+        let call = CALL_FORMS.into_iter().find(takes).unwrap_or(CALL_FORMS[0]);
+        Abilities { parts, call }
     }
+}
+
+/// An argument no tool has.
+const PROBED_KEY: &str = "kinfolk_key";
+
+/// Whether the arguments of a call were written as a model writes them: not left out, not printed as Python prints a mapping
+/// (the template took an object for text), and not as text inside JSON (it took text for an object).
+fn writes_the_key(rendered: &str) -> bool {
+    rendered.contains(PROBED_KEY)
+        && !rendered.contains(&format!("'{PROBED_KEY}'"))
+        && !rendered.contains(&format!("\\\"{PROBED_KEY}"))
 }
 
 /// Brings messages into form; what that means is told at [`ChatTemplate::render`](super::ChatTemplate::render).
@@ -56,8 +91,8 @@ fn normalise_message(message: &Map<String, Json>, abilities: &Abilities) -> Resu
     let mut normal = Map::new();
     for (key, value) in message {
         match (key.as_str(), value) {
-            ("content", Json::Null) if calls_tools => {
-                normal.insert(key.clone(), json!(""));
+            ("content", content) if calls_tools && is_silent(content) => {
+                normal.insert(key.clone(), abilities.call.silence());
             }
             (_, Json::Null) => {}
             ("content", Json::Array(parts)) if !abilities.parts => {
@@ -73,7 +108,7 @@ fn normalise_message(message: &Map<String, Json>, abilities: &Abilities) -> Resu
         }
     }
     if calls_tools && !normal.contains_key("content") {
-        normal.insert("content".to_owned(), json!(""));
+        normal.insert("content".to_owned(), abilities.call.silence());
     }
     let reasoning = ["reasoning_content", "reasoning", "thinking"].iter().find_map(|key| normal.get(*key)).cloned();
     if let Some(reasoning) = reasoning.filter(Json::is_string) {
@@ -82,6 +117,16 @@ fn normalise_message(message: &Map<String, Json>, abilities: &Abilities) -> Resu
         }
     }
     Ok(normal)
+}
+
+fn is_silent(content: &Json) -> bool {
+    content.is_null() || content.as_str() == Some("")
+}
+
+impl CallForm {
+    fn silence(self) -> Json {
+        if self.null_content { Json::Null } else { json!("") }
+    }
 }
 
 /// Text parts as one text.
@@ -106,10 +151,10 @@ fn normalise_call(call: &Json, abilities: &Abilities) -> Json {
     };
     if let Some(arguments) = arguments {
         let replaced = match &*arguments {
-            Json::String(text) if abilities.object_arguments => {
+            Json::String(text) if abilities.call.object_arguments => {
                 serde_json::from_str::<Map<String, Json>>(text).ok().map(Json::Object)
             }
-            object @ Json::Object(_) if !abilities.object_arguments => {
+            object @ Json::Object(_) if !abilities.call.object_arguments => {
                 Some(Json::String(super::to_python_json(object)))
             }
             _ => None,

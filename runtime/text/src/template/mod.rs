@@ -132,7 +132,7 @@ impl ChatTemplate {
     /// agree on:
     ///
     /// * keys whose value is null are dropped, as transformers does;
-    /// * a message with tool calls and no content has the content `""`;
+    /// * a message with tool calls and no content has the content `""`, or null if the template leaves the calls out otherwise;
     /// * reasoning is found under `reasoning_content` and under `thinking`, whichever it came under;
     /// * arguments of tool calls are objects if the template can take them, text of JSON if it cannot. Text that is not
     ///   JSON stays as it is: a client cannot repair its history;
@@ -148,7 +148,8 @@ impl ChatTemplate {
             });
         }
         let name = self.choose(options)?;
-        let abilities = self.abilities.get_or_init(|| Abilities::probe(|messages| self.try_out(messages)));
+        let abilities =
+            self.abilities.get_or_init(|| Abilities::probe(|messages, tools| self.try_out(messages, tools)));
         let messages = conversation::normalise(messages, abilities)?;
         let render =
             |messages: Vec<Json>| self.render_variables(name, &self.variables(messages, options), options.clock);
@@ -196,8 +197,11 @@ impl ChatTemplate {
         variables
     }
 
-    fn try_out(&self, messages: Vec<Json>) -> Option<String> {
-        let options = RenderOptions::default();
+    fn try_out(&self, messages: Vec<Json>, tools: Option<Vec<Json>>) -> Option<String> {
+        // Some templates fail on a model without BOS, whatever the messages.
+        let variables = ["bos_token", "eos_token"].into_iter().filter(|role| !self.special_tokens.contains_key(*role));
+        let variables = variables.map(|role| (role.to_owned(), Json::from(""))).collect();
+        let options = RenderOptions { tools, variables, ..RenderOptions::default() };
         let name = self.choose(&options).ok()?;
         self.render_variables(name, &self.variables(messages, &options), Clock::Local).ok()
     }
