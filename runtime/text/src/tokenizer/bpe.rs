@@ -38,7 +38,11 @@ impl Bpe {
     /// `Vocabulary` for a merge without separator, or of something that is no token.
     pub(crate) fn new(vocabulary: &Vocabulary, merges: &[String], pre_tokenizer: &PreTokenizer) -> Result<Bpe> {
         let tokens: Vocab = vocabulary.iter().map(|(id, text, _)| (text.to_owned(), id)).collect();
-        let merges = merges.iter().enumerate().map(|(line, merge)| halves(line, merge)).collect::<Result<Vec<_>>>()?;
+        let merges = merges
+            .iter()
+            .enumerate()
+            .map(|(line, merge)| checked_halves(vocabulary, line, merge))
+            .collect::<Result<_>>()?;
         let model = BPE::builder()
             .vocab_and_merges(tokens, merges)
             .ignore_merges(pre_tokenizer.ignore_merges)
@@ -88,6 +92,18 @@ impl Bpe {
         }
         Ok(())
     }
+}
+
+/// The two tokens of a merge, which spell a third. (The builder panics where the third is longer than every token.)
+fn checked_halves(vocabulary: &Vocabulary, line: usize, merge: &str) -> Result<(String, String)> {
+    let (left, right) = halves(line, merge)?;
+    for token in [left.as_str(), right.as_str(), &format!("{left}{right}")] {
+        if vocabulary.id(token).is_none() {
+            let reason = format!("entry {line}: expected tokens of the vocabulary, found `{token}`");
+            return Err(TextError::vocabulary(MERGES, reason));
+        }
+    }
+    Ok((left, right))
 }
 
 /// The two tokens of a merge. Neither is empty, so a space in front belongs to the first.

@@ -1,6 +1,10 @@
 //! `tokenizer.json`, through the `tokenizers` crate.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -43,6 +47,7 @@ struct Sections {
 #[derive(Deserialize)]
 struct ModelSection {
     byte_fallback: Option<bool>,
+    continuing_subword_prefix: Option<String>,
 }
 
 /// Builds a tokenizer from the text of `tokenizer.json` and what the files beside it say.
@@ -50,10 +55,43 @@ struct ModelSection {
 /// # Errors
 /// `TokenizerJson` with the section that cannot be used.
 pub(crate) fn build(text: &str, config: &TokenizerConfig) -> Result<Tokenizer> {
-    let tokenizer = parse(text)?;
-    let sections: Sections = serde_json::from_str(text).map_err(|error| damaged_section(text, &error.to_string()))?;
+    let sections: Sections =
+        serde_json::from_str(text).map_err(|error| TextError::json("(whole file)", error.to_string()))?;
+    check_subword_prefix(text, &sections)?;
+    let disagree = || TextError::json("(whole file)", "expected sections that fit each other, found that they do not");
+    without_panic(|| assemble(text, &sections, config)).unwrap_or_else(|| Err(disagree()))
+}
 
-    let vocabulary = vocabulary(&tokenizer, &sections)?;
+/// `None` if the code panics. The crate indexes its tables with what a file says, in sections that it does not check against
+/// each other.
+fn without_panic<T>(code: impl FnOnce() -> T) -> Option<T> {
+    // What is shared with the code is not looked at again: the tokenizer, if any, is dropped or keeps only its own cache.
+    catch_unwind(AssertUnwindSafe(code)).ok()
+}
+
+/// Checks what the crate slices unchecked: with a prefix for subwords, the second half of every merge starts with it.
+fn check_subword_prefix(text: &str, sections: &Sections) -> Result<()> {
+    let Some(prefix) = sections.model.continuing_subword_prefix.as_deref().filter(|prefix| !prefix.is_empty()) else {
+        return Ok(());
+    };
+    let root: Value = serde_json::from_str(text).map_err(|error| TextError::json("model", error.to_string()))?;
+    let merges = root.get("model").and_then(|model| model.get("merges")).and_then(Value::as_array);
+    for merge in merges.into_iter().flatten() {
+        let second = match merge {
+            Value::String(line) => line.split_once(' ').map(|(_, second)| second),
+            pair => pair.get(1).and_then(Value::as_str),
+        };
+        if !second.is_some_and(|second| second.starts_with(prefix)) {
+            let reason = format!("expected merges whose second half starts with `{prefix}`, found {merge}");
+            return Err(TextError::json("model", reason));
+        }
+    }
+    Ok(())
+}
+
+fn assemble(text: &str, sections: &Sections, config: &TokenizerConfig) -> Result<Tokenizer> {
+    let tokenizer = parse(text)?;
+    let vocabulary = vocabulary(&tokenizer, sections)?;
     let (prefix, suffix) = added_ends(&tokenizer)?;
     let role = |role: &str| config.special_token(role).and_then(|text| vocabulary.id(text));
     let bos = role("bos_token").or_else(|| prefix.first().copied());
@@ -142,7 +180,10 @@ impl Pipeline {
         parse_special: bool,
         mut emit: impl FnMut(u32, Range<usize>),
     ) -> Result<()> {
-        let encoding = self.encoding(text, parse_special).map_err(encode_error)?;
+        let disagree =
+            || TextError::Encode { reason: "the sections of `tokenizer.json` do not fit each other".to_owned() };
+        let encoding =
+            without_panic(|| self.encoding(text, parse_special)).ok_or_else(disagree)?.map_err(encode_error)?;
         for (&id, &(start, end)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
             emit(id, start..end);
         }
