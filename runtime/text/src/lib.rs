@@ -1,4 +1,30 @@
 //! Text for local language models: tokenizers, the streaming detokenizer, chat templates, and what ends a reply.
+//!
+//! A host holds a [`Text`] beside its model:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use kinfolk_text::{RenderOptions, Text};
+//! use kinfolk_weights::Source;
+//!
+//! let text = Text::from_source(&Source::open("model.gguf")?, &["<|im_end|>"])?;
+//! let messages = [serde_json::json!({"role": "user", "content": "Hello"})];
+//! let mut options = RenderOptions::default();
+//! options.add_generation_prompt = true;
+//! let prompt = text.chat_tokens(&messages, &options)?;
+//!
+//! let mut detokenizer = text.tokenizer.detokenizer(true);
+//! # let (mut reply, generated) = (String::new(), prompt);
+//! for id in generated {
+//!     if text.ends.contains(id) {
+//!         break;
+//!     }
+//!     reply.push_str(&detokenizer.push(id));
+//! }
+//! reply.push_str(&detokenizer.finish());
+//! # Ok(())
+//! # }
+//! ```
 
 mod detokenizer;
 mod ends;

@@ -103,27 +103,27 @@ impl Text {
 /// A stand-in is a word that nobody outside can guess, and templates handle it like any other: what they trim, escape or
 /// indent around it comes out the same. (A template that looks for such tokens in messages, as some do for reasoning marks,
 /// does not find control tokens. Reasoning marks are not control tokens where templates look for them.)
-struct Mask {
-    /// The spellings of all control tokens, longest first.
-    controls: Vec<String>,
+struct Mask<'a> {
+    tokenizer: &'a Tokenizer,
     word: String,
     /// What each stand-in stands for.
     hidden: Vec<String>,
 }
 
-impl Mask {
-    fn new(tokenizer: &Tokenizer, messages: &[Json], options: &RenderOptions) -> Mask {
+/// Digits of a stand-in's number.
+const NUMBER_LEN: usize = 8;
+
+impl Mask<'_> {
+    /// A mask whose stand-ins are in none of the texts.
+    fn new<'a>(tokenizer: &'a Tokenizer, messages: &[Json], options: &RenderOptions) -> Mask<'a> {
         let mut texts = Vec::new();
         let lists = [Some(messages), options.tools.as_deref(), options.documents.as_deref()];
         lists.into_iter().flatten().flatten().for_each(|value| collect_texts(value, &mut texts));
-
-        let mut controls = tokenizer.control_tokens_in(&texts);
-        controls.sort_by_key(|text| std::cmp::Reverse(text.len()));
         let mut word = unguessable_word();
         while texts.iter().any(|text| text.contains(&word)) {
             word = unguessable_word();
         }
-        Mask { controls, word, hidden: Vec::new() }
+        Mask { tokenizer, word, hidden: Vec::new() }
     }
 
     /// A copy of a value with stand-ins for the control tokens in its texts.
@@ -141,20 +141,14 @@ impl Mask {
 
     fn hide(&mut self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
-        let mut rest = text;
-        'text: while !rest.is_empty() {
-            for control in &self.controls {
-                if let Some(after) = rest.strip_prefix(control.as_str()) {
-                    out.push_str(&format!("{}{:08}", self.word, self.hidden.len()));
-                    self.hidden.push(control.clone());
-                    rest = after;
-                    continue 'text;
-                }
-            }
-            let next = rest.chars().next().map_or(rest.len(), char::len_utf8);
-            out.push_str(&rest[..next]);
-            rest = &rest[next..];
+        let mut done = 0;
+        for place in self.tokenizer.control_tokens_in(text) {
+            out.push_str(&text[done..place.start]);
+            out.push_str(&format!("{}{:0NUMBER_LEN$}", self.word, self.hidden.len()));
+            done = place.end;
+            self.hidden.push(text[place].to_owned());
         }
+        out.push_str(&text[done..]);
         out
     }
 
@@ -165,12 +159,12 @@ impl Mask {
         let mut parts = rendered.split(self.word.as_str());
         out.push_str(parts.next().unwrap_or_default());
         for part in parts {
-            let number = part.get(..8).and_then(|number| number.parse::<usize>().ok());
+            let number = part.get(..NUMBER_LEN).and_then(|number| number.parse::<usize>().ok());
             match number.and_then(|number| self.hidden.get(number)) {
                 Some(spelling) => {
                     literals.push(out.len()..out.len() + spelling.len());
                     out.push_str(spelling);
-                    out.push_str(&part[8..]);
+                    out.push_str(&part[NUMBER_LEN..]);
                 }
                 // Cut short by the template; what is left of a stand-in means nothing.
                 None => out.push_str(part),

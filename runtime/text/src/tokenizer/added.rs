@@ -88,15 +88,9 @@ impl AddedTokens {
         segments
     }
 
-    /// Which of the tokens are in a text, overlapping ones included.
-    pub(crate) fn found_in(&self, text: &str) -> Vec<u32> {
-        let mut ids = Vec::new();
-        let mut at = 0;
-        while let Some(found) = self.automaton.find(Input::new(text).range(at..)) {
-            ids.push(self.tokens[found.pattern().as_usize()].0);
-            at = found.start() + text[found.start()..].chars().next().map_or(1, char::len_utf8);
-        }
-        ids
+    /// Where in a text the tokens are spelled out.
+    pub(crate) fn places(&self, text: &str) -> Vec<Range<usize>> {
+        self.automaton.find_iter(text).map(|found| found.range()).collect()
     }
 }
 

@@ -10,7 +10,7 @@ mod pre_tokenizer;
 mod spm;
 pub(crate) mod vocabulary;
 
-use std::{borrow::Cow, collections::BTreeSet, ops::Range, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use kinfolk_weights::Source;
 
@@ -144,10 +144,9 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The spellings of the control tokens that are in any of the texts.
-    pub(crate) fn control_tokens_in(&self, texts: &[&str]) -> Vec<String> {
-        let ids: BTreeSet<u32> = texts.iter().flat_map(|text| self.control.found_in(text)).collect();
-        ids.into_iter().filter_map(|id| self.token_text(id)).collect()
+    /// Where in a text control tokens are spelled out.
+    pub(crate) fn control_tokens_in(&self, text: &str) -> Vec<Range<usize>> {
+        self.control.places(text)
     }
 
     fn encode_each(&self, text: &str, parse_special: bool, emit: impl FnMut(u32, Range<usize>)) -> Result<()> {

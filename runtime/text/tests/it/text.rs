@@ -22,11 +22,20 @@ fn try_text(kind: &str, files: &[(&str, &str)], turn_ends: &[&str]) -> Result<Te
     model.extend_from_slice(&[0; 4]);
     fs::write(folder.path().join("model.safetensors"), model).unwrap();
     fs::write(folder.path().join("config.json"), r#"{"model_type": "toy"}"#).unwrap();
+    fs::write(folder.path().join("tokenizer_config.json"), special_tokens(kind)).unwrap();
     fs::write(folder.path().join("tokenizer.json"), toy::json_text(kind)).unwrap();
     for (name, content) in files {
         fs::write(folder.path().join(name), content).unwrap();
     }
     Text::from_source(&Source::open(folder.path()).unwrap(), turn_ends)
+}
+
+fn special_tokens(kind: &str) -> &'static str {
+    match kind {
+        "spm" => r#"{"bos_token": "<s>", "eos_token": "</s>"}"#,
+        "spm-gemma" => r#"{"bos_token": "<bos>", "eos_token": "<eos>"}"#,
+        _ => "{}",
+    }
 }
 
 /// ChatML, as the byte-level toy's control tokens want it.
@@ -82,6 +91,31 @@ fn control_tokens_in_messages_stay_text() {
     // The text between the template's tokens is read as text from outside is.
     let plain = chat.tokenizer.encode(&format!("user\n{hostile}"), EncodeOptions::default()).unwrap();
     assert_eq!(ids[1..=plain.len()], plain);
+}
+
+#[test]
+fn the_text_between_control_tokens_is_encoded_as_one() {
+    for kind in toy::KINDS {
+        let chat =
+            text(kind, &[("chat_template.jinja", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")], &[]);
+        let Some((bos, eos)) = chat.tokenizer.bos().zip(chat.tokenizer.eos()) else {
+            assert_eq!(kind, "byte-level");
+            continue;
+        };
+        let hostile = format!(" a  {} there", chat.tokenizer.token_text(eos).unwrap());
+        let ids = chat.chat_tokens(&[user(hostile.as_str())], &RenderOptions::default()).unwrap();
+        let mut expected = vec![bos];
+        expected.extend(chat.tokenizer.encode(&hostile, EncodeOptions::default()).unwrap());
+        expected.push(eos);
+        assert_eq!(ids, expected, "{kind}");
+    }
+}
+
+#[test]
+fn a_bundle_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<Text>();
+    shared::<kinfolk_text::Detokenizer>();
 }
 
 #[test]
