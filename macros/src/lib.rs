@@ -4,6 +4,7 @@ mod enroll;
 mod family;
 mod lm_runner;
 mod manifest;
+mod normalise;
 mod record;
 
 use proc_macro::TokenStream;

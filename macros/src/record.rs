@@ -12,6 +12,8 @@ use syn::{
     spanned::Spanned,
 };
 
+use crate::normalise::normalise;
+
 /// What a macro takes, by key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -256,12 +258,6 @@ fn check_names(key: &str, names: &[LitStr], problems: &mut Problems) {
             problems.push(Error::new(name.span(), message));
         }
     }
-}
-
-/// `kinfolk::registry::normalise`, which a proc-macro crate below kinfolk cannot call. registry-tests holds the two
-/// together.
-fn normalise(name: &str) -> String {
-    name.chars().filter(|c| !c.is_whitespace() && !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
 fn unknown_key(grammar: &Grammar, key: &Ident) -> Error {

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use kinfolk::{Registry, auto_runner_name};
 
+#[path = "../../../macros/src/normalise.rs"]
+mod of_the_macros;
+
 #[test]
 fn every_family_of_the_workspace_is_linked_and_none_conflicts() {
     let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("../families");
@@ -36,5 +39,13 @@ fn every_alias_of_a_family_reaches_it_whatever_the_path() {
 fn an_unknown_architecture_is_nobodys() {
     for architecture in ["", "transformer-9000", "llama2.c", "qwen"] {
         assert_eq!(auto_runner_name(architecture, Some(Path::new("llama/qwen3/model.gguf"))), None, "{architecture}");
+    }
+}
+
+#[test]
+fn macros_and_registry_agree_on_what_is_one_name() {
+    let aliases = Registry::linked().families().flat_map(|family| family.aliases().map(|(_, alias)| alias));
+    for name in aliases.chain(["", " A_b-C.1\t", "ΣİßK", "deep seek", "qwen2.5", "x\u{a0}y—z"]) {
+        assert_eq!(of_the_macros::normalise(name), kinfolk::registry::normalise(name), "{name:?}");
     }
 }

@@ -109,6 +109,13 @@ fn a_c_program_has_the_families_its_static_library_names() {
 }
 
 #[test]
+fn a_family_out_of_the_tree_passes_its_own_tests() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/out-of-tree-family");
+    let report = stdout_of(cargo(&folder, &["test", "--quiet", "--lib"]).output().expect("cargo runs"));
+    assert!(report.contains("test result: ok. 3 passed"), "{report}");
+}
+
+#[test]
 fn cargo_refuses_two_versions_of_the_waist() {
     let folder = workspace().join("two-waists");
     let refused = cargo(&folder, &["metadata", "--format-version", "1"]).output().expect("cargo runs");

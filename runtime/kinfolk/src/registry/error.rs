@@ -11,10 +11,10 @@ pub enum ClaimError {
     /// No family is enrolled at all.
     #[error(
         "expected a linked family for architecture {found}, found none; a crate in Cargo.toml that no code names is not \
-         linked: write `kinfolk::enroll!();` in the host, or `use {example} as _;`{advice}",
+         linked: write `kinfolk::enroll!();` in the host, or `use {example} as _;`{command}",
         found = Found { names: architectures, read_from: read_from.as_deref() },
         example = hint.unwrap_or("the-crate").replace('-', "_"),
-        advice = Advice(hint)
+        command = Command(", and run", hint)
     )]
     EmptyRegistry {
         /// The names the checkpoint gives its architecture.
@@ -35,10 +35,10 @@ pub enum ClaimError {
     },
     /// No enrolled family runs the architecture.
     #[error(
-        "expected an architecture of a linked family ({enrolled}), found {found}{advice}",
+        "expected an architecture of a linked family ({enrolled}), found {found}{command}",
         enrolled = Quoted(enrolled),
         found = Found { names: &trail.architectures, read_from: trail.read_from.as_deref() },
-        advice = Advice(hint)
+        command = Command("; with `kinfolk::enroll!();` in the host, run", hint)
     )]
     Unclaimed {
         /// The families that were asked.
@@ -57,7 +57,7 @@ pub enum ClaimError {
         trail: Box<Trail>,
     },
     /// The family that the host pinned is not enrolled.
-    #[error("expected a linked family ({enrolled}), found `{family}`{advice}", enrolled = Quoted(enrolled), advice = Advice(hint))]
+    #[error("expected a linked family ({enrolled}), found `{family}`{command}", enrolled = Quoted(enrolled), command = Command("; with `kinfolk::enroll!();` in the host, run", hint))]
     UnknownFamily {
         /// The name the host gave.
         family: String,
@@ -174,14 +174,14 @@ impl fmt::Display for Enrolled<'_> {
     }
 }
 
-/// The last line of a message: the exact command, so that it can be copied.
-struct Advice<'a>(&'a Option<&'static str>);
+/// The last line of a message: the exact command, so that it can be copied. Led in by the first text.
+struct Command<'a>(&'static str, &'a Option<&'static str>);
 
-impl fmt::Display for Advice<'_> {
+impl fmt::Display for Command<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(crate_name) => write!(f, "; to link it, run\ncargo add {crate_name}"),
-            None => Ok(()),
+        match self {
+            Command(lead_in, Some(crate_name)) => write!(f, "{lead_in}\ncargo add {crate_name}"),
+            Command(_, None) => Ok(()),
         }
     }
 }

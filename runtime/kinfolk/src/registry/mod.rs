@@ -66,7 +66,13 @@ impl Registry {
     /// use [`of`](Self::of) there.
     pub fn linked() -> &'static Registry {
         static LINKED: OnceLock<Registry> = OnceLock::new();
-        LINKED.get_or_init(|| Registry::of(inventory::iter::<Family>.into_iter().copied()))
+        LINKED.get_or_init(|| {
+            let registry = Registry::of(inventory::iter::<Family>.into_iter().copied());
+            if let Err(problem) = registry.expect([]) {
+                tracing::warn!(%problem, "linked families");
+            }
+            registry
+        })
     }
 
     /// Exactly these families. One given twice counts once.

@@ -175,7 +175,8 @@ fn an_architecture_nobody_claims_is_named_with_its_file_the_families_and_the_cra
     let message = error.to_string();
     assert_eq!(
         message,
-        "expected an architecture of a linked family (`llama`), found `qwen3moe` in `model.gguf`; to link it, run\n\
+        "expected an architecture of a linked family (`llama`), found `qwen3moe` in `model.gguf`; \
+         with `kinfolk::enroll!();` in the host, run\n\
          cargo add kinfolk-qwen3"
     );
     let unknown = Registry::of([LLAMA]).claim_name("transformer-9000", None).expect_err("nobody runs it").to_string();
