@@ -1,6 +1,7 @@
 //! Integration tests: vectors of other implementations, fixtures, and the ways a file or a stream can go wrong.
 
 mod fixtures;
+mod gguf;
 mod hostile;
 mod shared;
 mod streaming;
