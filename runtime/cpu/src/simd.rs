@@ -1,29 +1,17 @@
 //! The inner products everything else is made of.
 //!
-//! One generic body in plain Rust, compiled once for the baseline and once for each wider instruction set of x86-64, and chosen
-//! at run time. The summation order is the same everywhere: 16 running sums, then pairwise.
+//! One generic body in plain Rust that the compiler turns into vector code, compiled once for the baseline and once for each wider
+//! instruction set of x86-64; which one runs is decided by the processor. Every product is summed in running sums, one per lane,
+//! then pairwise. The number of lanes, and so the last bits of a sum, depends on the instruction set, and on nothing else.
 
-/// Running sums per product. Fills the registers of AVX2 for four rows and leaves the compiler room on narrower machines.
-const LANES: usize = 16;
-
-/// `out[r] = rows[r] · x` for four rows at a time, so that each load of `x` serves four products.
+/// `rows[r] · x` for four rows, so that each load of `x` serves four products.
 pub(crate) fn dot4(rows: [&[f32]; 4], x: &[f32]) -> [f32; 4] {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the instruction sets were just found on this machine.
-        return unsafe { dot4_avx2(rows, x) };
-    }
-    dot_rows::<4, false>(rows, x)
+    dispatch(rows, x)
 }
 
 /// `a · b`.
 pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the instruction sets were just found on this machine.
-        return unsafe { dot_avx2(a, b) };
-    }
-    dot_rows::<1, false>([a], b)[0]
+    dispatch([a], b)[0]
 }
 
 /// `y += a · x`.
@@ -32,44 +20,72 @@ pub(crate) fn axpy(a: f32, x: &[f32], y: &mut [f32]) {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn dot4_avx2(rows: [&[f32]; 4], x: &[f32]) -> [f32; 4] {
-    dot_rows::<4, true>(rows, x)
+fn dispatch<const N: usize>(rows: [&[f32]; N], x: &[f32]) -> [f32; N] {
+    if is_x86_feature_detected!("avx512f") {
+        // SAFETY: the instruction set was just found on this processor.
+        unsafe { products_avx512(rows, x) }
+    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the instruction sets were just found on this processor.
+        unsafe { products_avx2(rows, x) }
+    } else {
+        products::<N, 8, false>(rows, x)
+    }
+}
+
+/// NEON is part of the baseline, with a fused multiply-add.
+#[cfg(not(target_arch = "x86_64"))]
+fn dispatch<const N: usize>(rows: [&[f32]; N], x: &[f32]) -> [f32; N] {
+    products::<N, 8, { cfg!(target_arch = "aarch64") }>(rows, x)
+}
+
+/// 4 rows of 32 lanes are 8 registers of running sums: enough to hide the latency of the additions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn products_avx512<const N: usize>(rows: [&[f32]; N], x: &[f32]) -> [f32; N] {
+    products::<N, 32, true>(rows, x)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn dot_avx2(a: &[f32], b: &[f32]) -> f32 {
-    dot_rows::<1, true>([a], b)[0]
+fn products_avx2<const N: usize>(rows: [&[f32]; N], x: &[f32]) -> [f32; N] {
+    products::<N, 16, true>(rows, x)
 }
 
 /// `FMA` only where the target has the instruction: elsewhere `mul_add` is a slow library call.
 #[inline(always)]
-fn dot_rows<const N: usize, const FMA: bool>(rows: [&[f32]; N], x: &[f32]) -> [f32; N] {
-    let rows = rows.map(|row| &row[..x.len()]);
+fn products<const N: usize, const LANES: usize, const FMA: bool>(rows: [&[f32]; N], x: &[f32]) -> [f32; N] {
+    let (x, x_rest) = x.as_chunks::<LANES>();
+    let rows = rows.map(|row| row.as_chunks::<LANES>());
+    // Of one length, so that the loop below checks no bounds.
+    let whole = rows.map(|(row, _)| &row[..x.len()]);
     let mut sums = [[0f32; LANES]; N];
-    let whole = x.len() - x.len() % LANES;
-    for at in (0..whole).step_by(LANES) {
-        let x = &x[at..at + LANES];
-        for (sum, row) in sums.iter_mut().zip(rows) {
-            let row = &row[at..at + LANES];
+    for i in 0..x.len() {
+        // Whole arrays, not elements: that is what the compiler turns into vector registers.
+        let x = x[i];
+        for r in 0..N {
+            let w = whole[r][i];
             for lane in 0..LANES {
-                sum[lane] = if FMA { row[lane].mul_add(x[lane], sum[lane]) } else { sum[lane] + row[lane] * x[lane] };
+                let sum = sums[r][lane];
+                sums[r][lane] = if FMA { w[lane].mul_add(x[lane], sum) } else { w[lane] * x[lane] + sum };
             }
         }
     }
-    let mut out = [0f32; N];
-    for ((out, sum), row) in out.iter_mut().zip(&mut sums).zip(rows) {
-        let mut width = LANES;
-        while width > 1 {
-            width /= 2;
-            for lane in 0..width {
-                sum[lane] += sum[lane + width];
-            }
+    std::array::from_fn(|r| {
+        let rest: f32 = rows[r].1.iter().zip(x_rest).map(|(w, x)| w * x).sum();
+        pairwise_sum(sums[r]) + rest
+    })
+}
+
+#[inline(always)]
+fn pairwise_sum<const LANES: usize>(mut lanes: [f32; LANES]) -> f32 {
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
         }
-        *out = sum[0] + row[whole..].iter().zip(&x[whole..]).map(|(a, b)| a * b).sum::<f32>();
     }
-    out
+    lanes[0]
 }
 
 #[cfg(test)]
@@ -82,7 +98,10 @@ mod tests {
             let a: Vec<f32> = (0..len).map(|i| (i as f32 * 0.37).sin()).collect();
             let b: Vec<f32> = (0..len).map(|i| (i as f32 * 0.91).cos()).collect();
             let plain: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(a * b)).sum();
-            assert!((f64::from(dot(&a, &b)) - plain).abs() < 1e-4, "{len}");
+            let all = [products::<1, 8, false>([&a], &b)[0], products::<1, 32, false>([&a], &b)[0], dot(&a, &b)];
+            for found in all {
+                assert!((f64::from(found) - plain).abs() < 1e-4, "{len}: {found} for {plain}");
+            }
             for each in dot4([&a; 4], &b) {
                 assert_eq!(each, dot(&a, &b), "{len}");
             }
