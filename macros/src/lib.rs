@@ -22,7 +22,7 @@ use proc_macro::TokenStream;
 ///     turn_ends = ["<|im_end|>"],                     // optional: tokens that end a turn
 ///     probe = looks_like_qwen3,                       // optional: fn(&Source) -> bool
 /// )]
-/// fn describe(config: &Config) -> Result<Decoder> { … }
+/// fn describe(config: &Config) -> Result<Decoder> { /* … */ }
 /// ```
 ///
 /// `name`, `description` and one of the three lists are required. Beside the function stands then a
