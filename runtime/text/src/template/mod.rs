@@ -6,6 +6,9 @@
 mod clock;
 mod conversation;
 mod environment;
+mod filters;
+mod generation;
+mod methods;
 mod prefill;
 mod python;
 
@@ -77,7 +80,7 @@ impl ChatTemplate {
         let mut environment = environment::environment();
         for (name, source) in sources {
             environment
-                .add_template_owned(name.clone(), environment::without_generation_tags(source))
+                .add_template_owned(name.clone(), generation::without_generation_tags(source))
                 .map_err(|error| engine_error(name, &error))?;
         }
         if sources.is_empty() {
