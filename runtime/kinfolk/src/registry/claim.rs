@@ -50,6 +50,11 @@ impl<'a> Evidence<'a> {
             source: Some(source),
         }
     }
+
+    fn trail(&self, answers: Vec<Answer>, verdict: String) -> Trail {
+        let read_from = self.read_from.map(Path::to_owned);
+        Trail { architectures: self.names.clone(), read_from, answers, verdict }
+    }
 }
 
 /// How well a family's claim is founded; less is better.
@@ -78,12 +83,7 @@ impl Registry {
             });
         }
         let (answers, candidates) = self.ask(evidence);
-        let trail = |verdict: String| Trail {
-            architectures: evidence.names.clone(),
-            read_from: evidence.read_from.map(Path::to_owned),
-            answers,
-            verdict,
-        };
+        let trail = |verdict: String| evidence.trail(answers, verdict);
         match strongest(candidates).as_slice() {
             [] => Err(self.unclaimed(evidence, trail)),
             [only] => {
@@ -106,12 +106,7 @@ impl Registry {
 
     pub(super) fn decide_pinned(&self, pin: &str, evidence: &Evidence) -> Result<Decision, ClaimError> {
         let (answers, candidates) = self.ask(evidence);
-        let trail = |verdict: String| Trail {
-            architectures: evidence.names.clone(),
-            read_from: evidence.read_from.map(Path::to_owned),
-            answers,
-            verdict,
-        };
+        let trail = |verdict: String| evidence.trail(answers, verdict);
         match self.named(pin).as_slice() {
             [only] => {
                 if !candidates.iter().any(|candidate| origin(candidate.family) == origin(only)) {
