@@ -21,7 +21,10 @@ pub(super) fn environment() -> Environment<'static> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     environment.set_syntax(syntax.expect("Jinja's own delimiters are valid"));
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_formatter(|out, _, value| python::write_str(out, value));
+    environment.set_formatter(|out, _, value| match value.as_str() {
+        Some(text) => Ok(out.write_str(text)?),
+        None => Ok(out.write_str(&python::str(value)?)?),
+    });
     environment.set_unknown_method_callback(methods::call);
     environment.add_filter("tojson", filters::tojson);
     environment.add_filter("string", |value: &Value| python::str(value));

@@ -3,8 +3,6 @@
 //! Templates were written for Jinja2 in Python and models trained on what it printed, so `1e-07`, `True` and `{'a': 'b'}`
 //! are part of the format.
 
-use std::fmt::Write;
-
 use minijinja::{
     Error, ErrorKind, Value,
     value::{Tuple, ValueKind},
@@ -13,27 +11,37 @@ use minijinja::{
 /// Deeper values are refused: JSON that reaches a template is shallower, and printing recurses.
 const MAX_DEPTH: usize = 160;
 
+/// The longest text a value that is not text may print as, in bytes. Values can share parts, so that a small one prints
+/// without end.
+const MAX_TEXT_BYTES: usize = 1 << 24;
+
+/// A text that refuses to grow beyond [`MAX_TEXT_BYTES`].
+#[derive(Default)]
+struct Text(String);
+
 /// `str(value)`. Undefined prints as nothing, as in Jinja2.
 pub(super) fn str(value: &Value) -> Result<String, Error> {
-    let mut out = String::new();
-    write_str(&mut out, value)?;
-    Ok(out)
-}
-
-/// [`str()`] onto a writer.
-pub(super) fn write_str(out: &mut impl Write, value: &Value) -> Result<(), Error> {
     match value.kind() {
-        ValueKind::Undefined => Ok(()),
-        ValueKind::String => write(out, value.as_str().unwrap_or_default()),
-        _ => write_repr(out, value, 0),
+        ValueKind::Undefined => Ok(String::new()),
+        ValueKind::String => Ok(value.as_str().unwrap_or_default().to_owned()),
+        _ => {
+            let mut out = Text::default();
+            write_repr(&mut out, value, 0)?;
+            Ok(out.0)
+        }
     }
 }
 
-fn write(out: &mut impl Write, text: &str) -> Result<(), Error> {
-    out.write_str(text).map_err(|_| Error::new(ErrorKind::WriteFailure, "the output is not taken"))
+fn write(out: &mut Text, text: &str) -> Result<(), Error> {
+    if out.0.len() + text.len() > MAX_TEXT_BYTES {
+        let message = format!("expected values that print as at most {MAX_TEXT_BYTES} bytes, found a longer one");
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
+    out.0.push_str(text);
+    Ok(())
 }
 
-fn write_repr(out: &mut impl Write, value: &Value, depth: usize) -> Result<(), Error> {
+fn write_repr(out: &mut Text, value: &Value, depth: usize) -> Result<(), Error> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
@@ -169,46 +177,46 @@ pub(super) struct JsonStyle {
 
 /// `json.dumps(value)`.
 pub(super) fn json(value: &Value, style: &JsonStyle) -> Result<String, Error> {
-    let mut out = String::new();
+    let mut out = Text::default();
     write_json(&mut out, value, style, 0)?;
-    Ok(out)
+    Ok(out.0)
 }
 
-fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) -> Result<(), Error> {
+fn write_json(out: &mut Text, value: &Value, style: &JsonStyle, depth: usize) -> Result<(), Error> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
     match value.kind() {
-        ValueKind::None => out.push_str("null"),
-        ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
-        ValueKind::Number => out.push_str(&number(value, ["NaN", "Infinity", "-Infinity"])?),
-        ValueKind::String => write_json_text(out, value.as_str().unwrap_or_default(), style.ensure_ascii),
+        ValueKind::None => write(out, "null")?,
+        ValueKind::Bool => write(out, if value.is_true() { "true" } else { "false" })?,
+        ValueKind::Number => write(out, &number(value, ["NaN", "Infinity", "-Infinity"])?)?,
+        ValueKind::String => write(out, &json_text(value.as_str().unwrap_or_default(), style.ensure_ascii))?,
         ValueKind::Map => {
             let mut keys: Vec<Value> = value.try_iter()?.collect();
             if style.sort_keys {
                 keys.sort();
             }
-            out.push('{');
+            write(out, "{")?;
             for (nth, key) in keys.iter().enumerate() {
-                start_item(out, style, nth, depth + 1);
-                write_json_text(out, &json_key(key)?, style.ensure_ascii);
-                out.push_str(&style.key_separator);
+                start_item(out, style, nth, depth + 1)?;
+                write(out, &json_text(&json_key(key)?, style.ensure_ascii))?;
+                write(out, &style.key_separator)?;
                 write_json(out, &value.get_item(key)?, style, depth + 1)?;
             }
-            end_items(out, style, keys.len(), depth);
-            out.push('}');
+            end_items(out, style, keys.len(), depth)?;
+            write(out, "}")?;
         }
         // What can only be gone through, such as the result of `map`, is not JSON in Python either.
         ValueKind::Seq => {
-            out.push('[');
+            write(out, "[")?;
             let mut n_items = 0;
             for item in value.try_iter()? {
-                start_item(out, style, n_items, depth + 1);
+                start_item(out, style, n_items, depth + 1)?;
                 write_json(out, &item, style, depth + 1)?;
                 n_items += 1;
             }
-            end_items(out, style, n_items, depth);
-            out.push(']');
+            end_items(out, style, n_items, depth)?;
+            write(out, "]")?;
         }
         kind => {
             return Err(Error::new(
@@ -220,24 +228,21 @@ fn write_json(out: &mut String, value: &Value, style: &JsonStyle, depth: usize) 
     Ok(())
 }
 
-fn start_item(out: &mut String, style: &JsonStyle, nth: usize, depth: usize) {
+fn start_item(out: &mut Text, style: &JsonStyle, nth: usize, depth: usize) -> Result<(), Error> {
     if nth > 0 {
-        out.push_str(&style.item_separator);
+        write(out, &style.item_separator)?;
     }
-    new_line(out, style, depth);
+    new_line(out, style, depth)
 }
 
-fn end_items(out: &mut String, style: &JsonStyle, n_items: usize, depth: usize) {
-    if n_items > 0 {
-        new_line(out, style, depth);
-    }
+fn end_items(out: &mut Text, style: &JsonStyle, n_items: usize, depth: usize) -> Result<(), Error> {
+    if n_items > 0 { new_line(out, style, depth) } else { Ok(()) }
 }
 
-fn new_line(out: &mut String, style: &JsonStyle, depth: usize) {
-    if let Some(indent) = &style.indent {
-        out.push('\n');
-        (0..depth).for_each(|_| out.push_str(indent));
-    }
+fn new_line(out: &mut Text, style: &JsonStyle, depth: usize) -> Result<(), Error> {
+    let Some(indent) = &style.indent else { return Ok(()) };
+    write(out, "\n")?;
+    (0..depth).try_for_each(|_| write(out, indent))
 }
 
 /// A key as `json.dumps` writes it: keys that are no text are turned into their JSON.
@@ -254,7 +259,9 @@ fn json_key(key: &Value) -> Result<String, Error> {
     })
 }
 
-fn write_json_text(out: &mut String, text: &str, ensure_ascii: bool) {
+/// A text in quotes, as `json.dumps` writes it.
+fn json_text(text: &str, ensure_ascii: bool) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
         match c {
@@ -274,6 +281,7 @@ fn write_json_text(out: &mut String, text: &str, ensure_ascii: bool) {
         }
     }
     out.push('"');
+    out
 }
 
 #[cfg(test)]

@@ -362,6 +362,9 @@ fn a_template_that_never_ends_or_grows_without_bound_is_stopped() {
         "{{ 'abc' | indent(100000000000) | length }}{{ 'x\n' * 100000000 | indent(200) }}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
         "{% set ns = namespace(l=[]) %}{% for a in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
+        "{% set ns = namespace(l=['x' * 9999]) %}{% for a in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
+        "{% set ns = namespace(l=['x' * 9999]) %}{% for a in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | string }}",
+        "{% set ns = namespace(l=['x' * 9999]) %}{% for a in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}",
     ] {
         let error = refuse(source, messages.clone(), &RenderOptions::default());
         assert!(matches!(error, TextError::Template { .. }), "{source}: {error}");
