@@ -4,12 +4,6 @@ use minijinja::{Environment, Error, ErrorKind, Value, syntax::SyntaxConfig};
 
 use super::{Clock, filters, methods, python};
 
-/// Steps a template may take, of which one also pays for 64 bytes it makes. Templates are files from strangers.
-const FUEL: u64 = 1 << 22;
-
-/// Steps it may take on top of that for each message and tool. The longest of the known templates takes some hundreds.
-const FUEL_PER_ITEM: u64 = 1 << 12;
-
 /// What a template passed to `raise_exception`, as the cause of the engine's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -43,9 +37,9 @@ pub(super) fn environment() -> Environment<'static> {
     environment
 }
 
-/// Sets what is particular to one rendering: the clock that `strftime_now` reads, and how long it may take.
-pub(super) fn prepare(environment: &mut Environment<'static>, clock: Clock, n_items: usize) {
-    environment.set_fuel(Some(FUEL.saturating_add(FUEL_PER_ITEM.saturating_mul(n_items as u64))));
+/// Sets what is particular to one rendering: the clock that `strftime_now` reads, and how many steps it may take.
+pub(super) fn prepare(environment: &mut Environment<'static>, clock: Clock, fuel: u64) {
+    environment.set_fuel(Some(fuel));
     environment.add_function("strftime_now", move |format: &str| strftime(&clock, format));
 }
 

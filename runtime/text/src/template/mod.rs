@@ -25,6 +25,15 @@ use crate::{Result, TextError, TokenizerConfig};
 /// The longest prompt a template may write, in bytes.
 const MAX_OUTPUT_BYTES: usize = 1 << 28;
 
+/// Steps a template may take, of which one also pays for 64 bytes it makes. Templates are files from strangers.
+const FUEL: u64 = 1 << 22;
+
+/// Steps it may take on top of that for each message and tool. The longest of the known templates takes some hundreds.
+const FUEL_PER_ITEM: u64 = 1 << 12;
+
+/// Steps it may take while its abilities are tried out on a conversation of three messages.
+const PROBE_FUEL: u64 = 1 << 16;
+
 /// The name of the template that is used when nothing asks for another.
 const DEFAULT: &str = "default";
 
@@ -164,10 +173,15 @@ impl ChatTemplate {
     /// # Errors
     /// As [`render`](Self::render), less `Conversation`.
     pub fn render_variables(&self, name: &str, variables: &Map<String, Json>, clock: Clock) -> Result<String> {
+        let lists = ["messages", "tools"].into_iter().filter_map(|list| variables.get(list)?.as_array());
+        let n_items: usize = lists.map(Vec::len).sum();
+        let fuel = FUEL.saturating_add(FUEL_PER_ITEM.saturating_mul(n_items as u64));
+        self.run(name, variables, clock, fuel)
+    }
+
+    fn run(&self, name: &str, variables: &Map<String, Json>, clock: Clock, fuel: u64) -> Result<String> {
         let mut environment = self.environment.clone();
-        let n_items =
-            ["messages", "tools"].iter().filter_map(|list| variables.get(*list)?.as_array()).map(Vec::len).sum();
-        environment::prepare(&mut environment, clock, n_items);
+        environment::prepare(&mut environment, clock, fuel);
         let given = self.special_tokens.iter().filter(|(role, _)| !variables.contains_key(*role)).chain(variables);
         let context = Value::from_pairs(given.map(|(name, value)| (name.as_str(), from_json(value))));
 
@@ -206,7 +220,7 @@ impl ChatTemplate {
         let variables = variables.map(|role| (role.to_owned(), Json::from(""))).collect();
         let options = RenderOptions { tools, variables, ..RenderOptions::default() };
         let name = self.choose(&options).ok()?;
-        self.render_variables(name, &self.variables(messages, &options), Clock::Local).ok()
+        self.run(name, &self.variables(messages, &options), Clock::Local, PROBE_FUEL).ok()
     }
 }
 
