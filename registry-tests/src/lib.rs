@@ -2,11 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kinfolk_gemma as _;
-use kinfolk_llama as _;
-use kinfolk_mistral as _;
-use kinfolk_qwen2 as _;
-use kinfolk_qwen3 as _;
+kinfolk::enroll!();
 
 /// A folder of reference files that are part of this repository: `fixtures` or `models`.
 pub fn in_repository(folder: &str) -> PathBuf {

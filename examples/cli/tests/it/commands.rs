@@ -138,7 +138,8 @@ fn families_lists_every_linked_family_and_explains_its_choice() {
     assert!(explained.contains("qwen3") && explained.contains("gemma"), "every family is asked: {explained}");
     let explained = kinfolk(&["families", "--explain", &fixture("qwen3"), "--json"]).json();
     assert_eq!(explained["family"], "qwen3");
-    assert_eq!(explained["trail"]["answers"].as_array().unwrap().len(), 5);
+    let n_families = kinfolk(&["families", "--json"]).json().as_array().unwrap().len();
+    assert_eq!(explained["trail"]["answers"].as_array().unwrap().len(), n_families);
 }
 
 #[test]
