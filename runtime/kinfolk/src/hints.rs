@@ -30,5 +30,6 @@ const HINTS: &[(&str, &[&str])] = &[
     ("kinfolk-mistral", &["ministral", "ministral3", "ministral3forcausallm", "ministralforcausallm", "mistral", "mistral3", "mistral3forconditionalgeneration", "mistralforcausallm", "mixtral", "mixtralforcausallm"]),
     ("kinfolk-qwen2", &["qwen2", "qwen2forcausallm", "qwen2moe", "qwen2moeforcausallm"]),
     ("kinfolk-qwen3", &["qwen3", "qwen3forcausallm", "qwen3model", "qwen3moe", "qwen3moeforcausallm"]),
+    ("kinfolk-smollm3", &["smollm3", "smollm3forcausallm"]),
     // to here.
 ];
