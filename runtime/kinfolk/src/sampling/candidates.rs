@@ -22,7 +22,8 @@ impl Candidates {
         self.items.clear();
         self.sorted = false;
         let finite = logits.iter().enumerate().filter(|(_, l)| l.is_finite());
-        self.items.extend(finite.map(|(id, &logit)| Candidate { id: id as u32, logit }));
+        // Zero has one sign here: the order below would put -0 behind 0, which are equally likely.
+        self.items.extend(finite.map(|(id, &logit)| Candidate { id: id as u32, logit: logit + 0.0 }));
     }
 
     /// The candidates, likeliest first once a stage has sorted them, in id order before.
@@ -36,10 +37,12 @@ impl Candidates {
         self.items.iter_mut()
     }
 
-    /// Multiplies every logit by a positive factor, which keeps their order.
-    pub fn scale(&mut self, factor: f32) {
-        debug_assert!(factor > 0.0);
-        self.items.iter_mut().for_each(|c| c.logit *= factor);
+    /// Divides every logit's distance from the likeliest by a positive number, which keeps their order. Distances, since those
+    /// are at most 0: however small the divisor, the likeliest stays what it is and nothing becomes infinite.
+    pub fn divide(&mut self, divisor: f32) {
+        debug_assert!(divisor > 0.0);
+        let Some(likeliest) = self.likeliest() else { return };
+        self.items.iter_mut().for_each(|c| c.logit = ((c.logit - likeliest.logit) / divisor).max(f32::MIN));
     }
 
     /// Keeps the `n` likeliest, likeliest first; ties go to the lower id.

@@ -6,7 +6,8 @@ use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use super::{
-    Candidates, SampleOpts, min_p::MinP, repetition::RepetitionPenalty, temperature::Temperature, top_k::TopK, top_p::TopP,
+    Candidates, SampleOpts, min_p::MinP, repetition::RepetitionPenalty, temperature::Temperature, top_k::TopK,
+    top_p::TopP,
 };
 
 /// Narrows or reweights the candidates.
@@ -151,6 +152,3 @@ fn seed_from_time() -> u64 {
     // The standard library seeds its hashers from the system's entropy.
     RandomState::new().hash_one(std::time::SystemTime::now())
 }
-
-#[cfg(test)]
-mod tests;

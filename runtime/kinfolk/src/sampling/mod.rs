@@ -12,6 +12,9 @@ mod temperature;
 mod top_k;
 mod top_p;
 
+#[cfg(test)]
+mod tests;
+
 pub use candidates::{Candidate, Candidates};
 pub use chain::{SampleError, SamplerChain, Stage};
 pub use options::SampleOpts;

@@ -8,6 +8,6 @@ pub(super) struct Temperature(pub f32);
 
 impl Stage for Temperature {
     fn apply(&mut self, candidates: &mut Candidates, _history: &[u32]) {
-        candidates.scale(1.0 / self.0);
+        candidates.divide(self.0);
     }
 }
