@@ -125,3 +125,6 @@ impl Session {
         Ok(Completion { text, finish_reason, usage })
     }
 }
+
+#[cfg(test)]
+mod tests;

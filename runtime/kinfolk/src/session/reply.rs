@@ -77,11 +77,17 @@ pub struct Reply<'a> {
 
 enum State {
     Begin,
-    Prefill { done_tokens: usize },
+    Prefill {
+        done_tokens: usize,
+    },
     /// The logits for the next token are there.
-    Choose { logits: Vec<f32> },
+    Choose {
+        logits: Vec<f32>,
+    },
     /// A token has been given out and is not in the context yet.
-    Decode { token: u32 },
+    Decode {
+        token: u32,
+    },
     Ended,
 }
 
@@ -139,10 +145,12 @@ impl<'a> Reply<'a> {
     fn prefill(&mut self, done_tokens: usize) -> Result<Event> {
         let total_tokens = self.prompt.len();
         // Growing the prompt chunk by chunk costs a runner without reuse the whole of it each time.
-        let chunk = if self.runner.capabilities().prefix_reuse { self.request.chunk_tokens.max(1) } else { total_tokens };
+        let chunk =
+            if self.runner.capabilities().prefix_reuse { self.request.chunk_tokens.max(1) } else { total_tokens };
         let done_tokens = (done_tokens.saturating_add(chunk)).min(total_tokens);
         let logits = self.runner.prefill_logits_reusing(&self.prompt[..done_tokens])?;
-        self.state = if done_tokens == total_tokens { State::Choose { logits } } else { State::Prefill { done_tokens } };
+        self.state =
+            if done_tokens == total_tokens { State::Choose { logits } } else { State::Prefill { done_tokens } };
         Ok(Event::Progress { done_tokens, total_tokens })
     }
 
