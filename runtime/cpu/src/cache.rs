@@ -12,6 +12,8 @@ pub(crate) struct CpuCache {
     pub layers: Vec<LayerCache>,
     /// Every token, so that a sequence can be computed anew where its cached keys no longer hold.
     pub tokens: Vec<u32>,
+    /// Length of the sequence that the keys were rotated for, at least that of `tokens`. Going back does not turn keys back.
+    pub rotated_for: usize,
 }
 
 /// Keys and values of one layer, `[positions, width]` each, from position `first` on.
@@ -59,7 +61,7 @@ impl LayerCache {
     pub fn forget(&mut self) {
         let Some(window) = self.window else { return };
         let held = self.k.len() / self.width;
-        if held >= 2 * window {
+        if held / 2 >= window {
             let gone = held - window;
             self.k.drain(..gone * self.width);
             self.v.drain(..gone * self.width);
@@ -69,10 +71,7 @@ impl LayerCache {
 
     /// Whether the first `n` positions are enough for the query at `n`.
     fn can_go_back_to(&self, n: usize) -> bool {
-        match self.window {
-            Some(window) => self.first == 0 || self.first + window <= n + 1,
-            None => true,
-        }
+        self.first == 0 || self.window.is_some_and(|window| self.first.saturating_add(window) <= n + 1)
     }
 
     pub fn truncate(&mut self, n: usize) {
@@ -113,6 +112,7 @@ impl Cache for CpuCache {
         out.extend_from_slice(SNAPSHOT_MAGIC);
         put(&mut out, self.tokens.len());
         put(&mut out, self.layers.len());
+        put(&mut out, self.rotated_for);
         self.tokens.iter().for_each(|t| out.extend_from_slice(&t.to_le_bytes()));
         for layer in &self.layers {
             put(&mut out, layer.width);
@@ -128,6 +128,10 @@ impl Cache for CpuCache {
             .ok_or("expected a snapshot of the cpu executor, found something else")?;
         let n_tokens = take(&mut rest)?;
         let n_layers = take(&mut rest)?;
+        let rotated_for = take(&mut rest)?;
+        if rotated_for < n_tokens {
+            return Err(format!("expected keys of a sequence of at least {n_tokens} tokens, found {rotated_for}"));
+        }
         if n_layers != self.layers.len() {
             return Err(format!("expected {} layers, found {n_layers}", self.layers.len()));
         }
@@ -146,14 +150,16 @@ impl Cache for CpuCache {
                 ..*own
             };
             if !layer.can_go_back_to(n_tokens) {
-                return Err(format!("expected the last {:?} positions of a window, found fewer", layer.window));
+                return Err(format!(
+                    "expected keys of every position that can still be seen, found those from {first} on"
+                ));
             }
             layers.push(layer);
         }
         if !rest.is_empty() {
             return Err(format!("expected the end of the snapshot, found {} more bytes", rest.len()));
         }
-        (self.tokens, self.layers) = (tokens, layers);
+        (self.tokens, self.layers, self.rotated_for) = (tokens, layers, rotated_for);
         Ok(())
     }
 
@@ -172,7 +178,7 @@ impl Cache for CpuCache {
 }
 
 /// Names the layout; a change of it changes the number.
-const SNAPSHOT_MAGIC: &[u8] = b"kinfolk cpu cache 1\n";
+const SNAPSHOT_MAGIC: &[u8] = b"kinfolk cpu cache 2\n";
 
 fn put(out: &mut Vec<u8>, n: usize) {
     out.extend_from_slice(&(n as u64).to_le_bytes());

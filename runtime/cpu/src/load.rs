@@ -33,12 +33,21 @@ impl<'a> Loader<'a> {
         let packed = self.context.packed_weights.unwrap_or(true) || matrix.dtype.block_len() == 1;
         let linear = Linear::new(&matrix, self.weights.vector(slot.bias())?, packed)?;
         self.weight_bytes += linear.n_bytes();
-        self.progress.done_bytes += (matrix.n_rows * matrix.row_bytes()) as u64;
-        if let Some(report) = self.context.progress {
-            let total = self.progress.total_bytes;
-            report(LoadProgress { done_bytes: self.progress.done_bytes.min(total), total_bytes: total });
-        }
+        self.advance((matrix.n_rows * matrix.row_bytes()) as u64);
         Ok(Some(linear))
+    }
+
+    /// Everything is in place, also what was too small to count and what the model has no use for.
+    pub fn finish(&mut self) {
+        self.advance(u64::MAX);
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        let LoadProgress { done_bytes, total_bytes } = self.progress;
+        self.progress.done_bytes = done_bytes.saturating_add(bytes).min(total_bytes);
+        if let Some(report) = self.context.progress {
+            report(self.progress);
+        }
     }
 
     /// The norm at `slot`, if it is described.

@@ -140,6 +140,7 @@ impl CpuModel {
             .norm(Some(&decoder.final_norm), Slot::model("norm.final"))?
             .ok_or_else(|| refusal("a decoder without a final norm is not implemented"))?;
         let head = loader.opt_linear(Slot::model("head"))?;
+        loader.finish();
         Ok(CpuModel {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             weight_bytes: loader.weight_bytes(),
@@ -156,7 +157,7 @@ impl CpuModel {
 
     fn empty_cache(&self) -> CpuCache {
         let layers = self.layers.iter().map(|layer| layer.attention.new_cache()).collect();
-        CpuCache { model: self.id, layers, tokens: Vec::new() }
+        CpuCache { model: self.id, layers, tokens: Vec::new(), rotated_for: 0 }
     }
 
     /// Checks what a caller can get wrong, and makes room, so that the pass itself can only be cancelled.
@@ -172,7 +173,7 @@ impl CpuModel {
         if asked > self.context_length {
             return Err(ForwardError::ContextFull { context_length: self.context_length, asked });
         }
-        let stale = self.is_stale(held, asked);
+        let stale = held > 0 && self.is_stale(cache.rotated_for, asked);
         let tokens = if stale { Cow::Owned([&cache.tokens, new].concat()) } else { Cow::Borrowed(new) };
         let vocab_size = self.decoder.embedding.vocab_size;
         if let Some(&token) = tokens.iter().find(|t| **t as usize >= vocab_size) {
@@ -185,10 +186,10 @@ impl CpuModel {
         Ok(run)
     }
 
-    /// Whether the keys cached for `held` tokens are stale once there are `len`.
-    fn is_stale(&self, held: usize, len: usize) -> bool {
-        let switched = |rope: &LoadedRope| rope.rope.switches_beyond().is_some_and(|n| (held > n) != (len > n));
-        held > 0 && self.ropes.iter().any(switched)
+    /// Whether keys rotated for a sequence of `rotated_for` tokens are stale in one of `len`.
+    fn is_stale(&self, rotated_for: usize, len: usize) -> bool {
+        let switched = |rope: &LoadedRope| rope.rope.switches_beyond().is_some_and(|n| (rotated_for > n) != (len > n));
+        self.ropes.iter().any(switched)
     }
 
     fn run(&self, runs: &mut [Run<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
@@ -376,6 +377,7 @@ impl Run<'_> {
             *cache = renewed;
         }
         cache.tokens.extend_from_slice(&self.tokens);
+        cache.rotated_for = cache.tokens.len();
         cache.layers.iter_mut().for_each(LayerCache::forget);
     }
 }

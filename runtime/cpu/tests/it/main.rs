@@ -1,0 +1,8 @@
+//! The executor on small whole models: the checkpoints of `registry-tests/fixtures`, described here by hand.
+
+mod batch;
+mod cache;
+mod errors;
+mod fixtures;
+mod load;
+mod longrope;
