@@ -201,7 +201,8 @@ impl LmRunnerBuilder {
         match &self.config {
             ConfigSource::Embedded => {}
             ConfigSource::JsonFile(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+                let text =
+                    std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
                 source.set_config(Config::from_json(path, &text)?);
             }
             ConfigSource::Explicit(config) => source.set_config((**config).clone()),

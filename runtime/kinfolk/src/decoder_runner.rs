@@ -92,8 +92,12 @@ fn run(
 fn for_host(error: ForwardError) -> anyhow::Error {
     match error {
         ForwardError::NoTokens => RunnerError::EmptyPrompt.into(),
-        ForwardError::TokenOutOfRange { token, vocab_size } => RunnerError::TokenOutOfRange { token, vocab_size }.into(),
-        ForwardError::ContextFull { context_length, asked } => RunnerError::ContextFull { context_length, asked }.into(),
+        ForwardError::TokenOutOfRange { token, vocab_size } => {
+            RunnerError::TokenOutOfRange { token, vocab_size }.into()
+        }
+        ForwardError::ContextFull { context_length, asked } => {
+            RunnerError::ContextFull { context_length, asked }.into()
+        }
         ForwardError::Cancelled => RunnerError::Cancelled.into(),
         other => other.into(),
     }
@@ -179,7 +183,9 @@ impl LmRunner for DecoderRunner {
         let mut cache = self.model.new_cache();
         cache.restore(snapshot).map_err(invalid)?;
         if cache.len() != tokens.len() {
-            return Err(invalid(format!("expected a snapshot of {} tokens, found {}", tokens.len(), cache.len())).into());
+            return Err(
+                invalid(format!("expected a snapshot of {} tokens, found {}", tokens.len(), cache.len())).into()
+            );
         }
         (self.cache, self.tokens) = (cache, tokens);
         Ok(())

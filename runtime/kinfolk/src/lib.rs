@@ -14,21 +14,21 @@ pub mod registry;
 mod runner;
 pub mod sampling;
 pub mod session;
-pub mod verify;
 #[cfg(test)]
 mod toy_runner;
+pub mod verify;
 
 pub use builder::{ConfigSource, LmRunnerBuilder, TextCallback};
 pub use decoder_runner::DecoderRunner;
 pub use family::{API_VERSION, AliasList, Conventions, Family};
 pub use host_driven::HostDriven;
-pub use kinfolk_macros::{enroll, family, register_lm_runner};
 pub use kinfolk_decoder as decoder;
+pub use kinfolk_macros::{enroll, family, register_lm_runner};
 pub use kinfolk_text as text;
 pub use kinfolk_weights::{Dtype, OpenOptions, WeightFormat};
 pub use load::{LoadChoiceError, LoadOptions, LoadRequest, MemoryNeed, ProgressCallback, executors};
 pub use registry::{Registry, auto_runner, auto_runner_name};
 pub use runner::{
-    Capabilities, GenerateOptions, KvStoreStats, LmRunner, MultimodalPhase, MultimodalPhaseCallback, PromptPart, RunnerError,
-    Unsupported,
+    Capabilities, GenerateOptions, KvStoreStats, LmRunner, MultimodalPhase, MultimodalPhaseCallback, PromptPart,
+    RunnerError, Unsupported,
 };

@@ -104,7 +104,9 @@ pub enum LoadChoiceError {
     /// The model is larger than the host allows.
     #[error(
         "memory: expected at most {} MiB, found {} MiB for weights and {} MiB for {context_length} tokens of context",
-        mib(limit_bytes), mib(weight_bytes), mib(cache_bytes)
+        mib(limit_bytes),
+        mib(weight_bytes),
+        mib(cache_bytes)
     )]
     MemoryLimit {
         /// What the host allows.
@@ -154,7 +156,11 @@ pub fn load_described(family: &Family, request: LoadRequest) -> Result<Box<dyn L
     Ok(Box::new(DecoderRunner::new(family.name, model, options.cancel)))
 }
 
-fn choose_executor(decoder: &Decoder, source: &Source, options: &LoadOptions) -> Result<&'static dyn Executor, LoadChoiceError> {
+fn choose_executor(
+    decoder: &Decoder,
+    source: &Source,
+    options: &LoadOptions,
+) -> Result<&'static dyn Executor, LoadChoiceError> {
     let all = executors();
     let wanted: Vec<_> = match &options.executor {
         None => all,

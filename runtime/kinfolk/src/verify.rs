@@ -212,13 +212,15 @@ impl Comparison<'_> {
         let cuts = [prompt.len(), prompt.len().div_ceil(2), 1];
         let mut caches = cuts.map(|_| self.model.new_cache());
         let [a, b, c] = &mut caches;
-        let outputs = self.forward(&mut [(&mut **a, prompt), (&mut **b, &prompt[..cuts[1]]), (&mut **c, &prompt[..1])])?;
+        let outputs =
+            self.forward(&mut [(&mut **a, prompt), (&mut **b, &prompt[..cuts[1]]), (&mut **c, &prompt[..1])])?;
         for (output, cut) in outputs.iter().zip(cuts) {
             tally.add_all(0, output.rows(), &self.reference.prompt_rows[..cut]);
         }
         for (token, expected) in self.reference.decode.iter().zip(&self.reference.decode_rows) {
             let at = a.len();
-            let mut batch: Vec<(&mut dyn kinfolk_decoder::Cache, &[u32])> = vec![(&mut **a, std::slice::from_ref(token))];
+            let mut batch: Vec<(&mut dyn kinfolk_decoder::Cache, &[u32])> =
+                vec![(&mut **a, std::slice::from_ref(token))];
             let mut expectations = vec![(at, std::slice::from_ref(expected))];
             // The shorter ones catch up, one a token at a time, one three at a time, until they too are at the end of the prompt.
             for (cache, stride) in [(&mut *b, 1), (&mut *c, 3)] {
