@@ -31,9 +31,10 @@ impl Decoder {
                 Mask::Causal => len,
                 Mask::Window(window) => len.min(window),
             };
-            2 * held * a.n_kv_heads * a.head_dim
+            // Saturating: the numbers are a config's, which is not checked against tensors yet.
+            held.saturating_mul(2).saturating_mul(a.n_kv_heads).saturating_mul(a.head_dim)
         };
-        self.layers.iter().map(of_layer).sum()
+        self.layers.iter().map(of_layer).fold(0, usize::saturating_add)
     }
 }
 

@@ -10,6 +10,9 @@ use crate::{
 /// Sizes no model has; a config beyond them is damaged, and believing it would exhaust memory.
 const MAX_LAYERS: usize = 4096;
 const MAX_WIDTH: usize = 1 << 24;
+const MAX_HEAD_DIM: usize = 1 << 13;
+/// Experts of all layers together: each is several slots to look for, whether or not the checkpoint has a tensor for it.
+const MAX_EXPERTS: usize = 1 << 17;
 
 impl Decoder {
     /// The decoder most families start from (Touvron et al. 2023, arXiv:2302.13971): RMS norm before each half, grouped
@@ -74,6 +77,7 @@ impl Decoder {
         let step = config.opt_usize("decoder_sparse_step")?.unwrap_or(1).max(1);
         let dense = config.opt_usizes("mlp_only_layers")?.unwrap_or_default();
         let sparse = |i: &usize| (i + 1).is_multiple_of(step) && !dense.contains(i);
+        within(config, "num_local_experts", moe.n_experts, MAX_EXPERTS / self.layers.len().max(1))?;
         for i in (0..self.layers.len()).filter(sparse) {
             self.layers[i].ffn = Ffn::Moe(moe);
         }
@@ -111,7 +115,8 @@ impl Attention {
             Some(dim) => dim,
             None => config.usize("hidden_size")? / n_heads,
         };
-        let head_dim = within(config, "head_dim", head_dim, MAX_WIDTH)?;
+        let head_dim = within(config, "head_dim", head_dim, MAX_HEAD_DIM)?;
+        within(config, "num_attention_heads", n_heads, MAX_WIDTH / head_dim)?;
         let mask = match layer_type {
             "sliding_attention" => Mask::from_config(config)?,
             "full_attention" => Mask::Causal,

@@ -142,7 +142,20 @@ impl Rope {
             let reason = format!("expected {} short and long factors each, found {found}", dims / 2);
             return Err(config.unsupported("rope_scaling", reason));
         }
+        if let Some(section) = &section
+            && !rope.is_finite()
+        {
+            return Err(section.unsupported("rope_type", "expected numbers that give finite frequencies, found others"));
+        }
         Ok(rope)
+    }
+
+    /// Whether every frequency is a number, within the original context and beyond.
+    fn is_finite(&self) -> bool {
+        [0, usize::MAX].into_iter().all(|len| {
+            let Frequencies { inv_freq, attention_factor } = self.frequencies(len, len);
+            attention_factor.is_finite() && inv_freq.iter().all(|f| f.is_finite())
+        })
     }
 
     /// Frequencies for a sequence of `len` tokens of a model loaded with room for `context_length`.
@@ -196,9 +209,15 @@ impl RopeScaling {
             Some(kind) => Some(kind),
             None => section.opt_str("type")?,
         };
-        let positive = |key: &str| match section.f32(key)? {
-            v if v.is_finite() && v > 0.0 => Ok(v),
-            v => Err(section.unsupported(key, format!("expected a number > 0, found {v}"))),
+        let opt_positive = |key: &str| match section.opt_f32(key)? {
+            Some(v) if !(v.is_finite() && v > 0.0) => {
+                Err(section.unsupported(key, format!("expected a number > 0, found {v}")))
+            }
+            v => Ok(v),
+        };
+        let positive = |key: &str| match opt_positive(key)? {
+            Some(v) => Ok(v),
+            None => section.f32(key),
         };
         let original = || match section.opt_usize("original_max_position_embeddings")? {
             Some(n) if n > 0 => Ok(n),
@@ -224,8 +243,8 @@ impl RopeScaling {
                 Ok(RopeScaling::Yarn {
                     factor,
                     original: original()?,
-                    beta_fast: section.opt_f32("beta_fast")?.unwrap_or(32.0),
-                    beta_slow: section.opt_f32("beta_slow")?.unwrap_or(1.0),
+                    beta_fast: opt_positive("beta_fast")?.unwrap_or(32.0),
+                    beta_slow: opt_positive("beta_slow")?.unwrap_or(1.0),
                     attention_factor: section.opt_f32("attention_factor")?.or(from_mscales),
                     truncate: section.opt_bool("truncate")?.unwrap_or(true),
                 })
