@@ -7,7 +7,7 @@
 //! and layers alternate between a window and the whole context; Gemma 2 soft-caps scores and logits; Gemma 3 rotates sliding layers
 //! with a base of their own.
 
-use kinfolk::decoder::{Activation, Config, Decoder, Mask, Result, RopeScaling, Wiring, is_sliding};
+use kinfolk::decoder::{Activation, Config, Decoder, Mask, Result, RopeScaling, Wiring, is_sliding, softcap};
 
 #[kinfolk::family(
     name = "gemma",
@@ -28,14 +28,14 @@ fn describe(config: &Config) -> Result<Decoder> {
     let mut decoder = Decoder::llama_shaped(config, 10_000.0, Activation::GeluTanh)?;
     decoder.names = decoder.names.with_norms_add_one();
     decoder.embedding.scale = Some((decoder.embedding.hidden_size as f32).sqrt());
-    decoder.head.softcap = config.opt_f32("final_logit_softcapping")?;
+    decoder.head.softcap = softcap(config, "final_logit_softcapping")?;
     match Generation::of(config) {
         Generation::First => {}
         Generation::Second { post_norms } => {
             alternate(config, &mut decoder, 2, post_norms)?;
             scale_queries(config, &mut decoder, 46)?;
-            let softcap = config.opt_f32("attn_logit_softcapping")?;
-            decoder.attentions_mut().for_each(|a| a.softcap = softcap);
+            let cap = softcap(config, "attn_logit_softcapping")?;
+            decoder.attentions_mut().for_each(|a| a.softcap = cap);
         }
         Generation::Third => {
             let pattern = config.opt_usize("sliding_window_pattern")?.unwrap_or(6);
@@ -77,7 +77,8 @@ fn alternate(config: &Config, decoder: &mut Decoder, pattern: usize, post_norms:
     let window = Mask::from_config(config)?;
     let n_layers = decoder.layers.len();
     for layer in &mut decoder.layers {
-        layer.wiring = Wiring::Sequential { pre_mixer: Some(norm), post_mixer: post, pre_ffn: Some(norm), post_ffn: post };
+        layer.wiring =
+            Wiring::Sequential { pre_mixer: Some(norm), post_mixer: post, pre_ffn: Some(norm), post_ffn: post };
     }
     for (i, attention) in decoder.attentions_mut().enumerate() {
         let sliding = is_sliding(config, i, n_layers, || !(i + 1).is_multiple_of(pattern.max(1)))?;
@@ -92,6 +93,11 @@ fn alternate(config: &Config, decoder: &mut Decoder, pattern: usize, post_norms:
 /// head of the residual stream, and all others by the head's.
 fn scale_queries(config: &Config, decoder: &mut Decoder, n_layers_of_27b: usize) -> Result<()> {
     let given = config.opt_f32("query_pre_attn_scalar")?;
+    if let Some(scalar) = given.filter(|scalar| !(scalar.is_finite() && *scalar > 0.0)) {
+        return Err(config
+            .unsupported("query_pre_attn_scalar", format!("expected a number > 0, found {scalar}"))
+            .into());
+    }
     let is_27b = decoder.layers.len() == n_layers_of_27b;
     let hidden = decoder.embedding.hidden_size;
     for a in decoder.attentions_mut() {
@@ -116,3 +122,5 @@ fn rotate_locally(config: &Config, decoder: &mut Decoder) -> Result<()> {
     Ok(())
 }
 
+#[cfg(test)]
+mod tests;

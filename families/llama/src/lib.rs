@@ -6,7 +6,7 @@
 //! The plainest decoder there is. What is unusual lies in its files: llama.cpp's converter reorders the query and key rows, stores
 //! the rope scaling of Llama 3.1 as a tensor, and writes Mixtral under this architecture too.
 
-use kinfolk::decoder::{Activation, Config, Decoder, Moe, QkRows, Result};
+use kinfolk::decoder::{Activation, Config, Decoder, Moe, QkRows, Result, has_experts};
 
 #[kinfolk::family(
     name = "llama",
@@ -21,11 +21,13 @@ fn describe(config: &Config) -> Result<Decoder> {
     let activation = Activation::from_config(config)?;
     let mut decoder = Decoder::llama_shaped(config, 10_000.0, activation)?;
     decoder.names = decoder.names.with_gguf_qk_rows(QkRows::Pairs);
-    // Mixtral as GGUF. A count of 0 is how some converters say that there are no experts.
-    if config.opt_usize("num_local_experts")?.is_some_and(|n| n > 0) {
+    // Mixtral as GGUF.
+    if has_experts(config)? {
         let moe = Moe::from_config(config, "intermediate_size", activation, true)?;
         decoder.set_experts(config, moe)?;
     }
     Ok(decoder)
 }
 
+#[cfg(test)]
+mod tests;

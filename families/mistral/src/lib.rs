@@ -6,7 +6,7 @@
 //! Unusual: a window on every layer unless `layer_types` says otherwise; Ministral 3 scales its queries by their position. GGUF files
 //! of the older models call themselves `llama`, and that family runs them.
 
-use kinfolk::decoder::{Activation, Config, Decoder, Mask, Moe, QkRows, QueryTemperature, Result};
+use kinfolk::decoder::{Activation, Config, Decoder, Mask, Moe, QkRows, QueryTemperature, Result, has_experts};
 
 #[kinfolk::family(
     name = "mistral",
@@ -33,7 +33,7 @@ fn describe(config: &Config) -> Result<Decoder> {
     }
     let temperature = query_temperature(config)?;
     decoder.attentions_mut().for_each(|a| a.query_temperature = temperature);
-    if config.has("num_local_experts") {
+    if has_experts(config)? {
         let moe = Moe::from_config(config, "intermediate_size", activation, true)?;
         decoder.set_experts(config, moe)?;
         decoder.names = decoder
@@ -64,3 +64,5 @@ fn query_temperature(config: &Config) -> Result<Option<QueryTemperature>> {
     }
 }
 
+#[cfg(test)]
+mod tests;

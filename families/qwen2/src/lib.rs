@@ -5,7 +5,7 @@
 //! Unusual: biases on query, key and value; layers from `max_window_layers` on may slide; the experts stand beside one that every
 //! token runs, behind a gate of its own, and their weights are not renormalised.
 
-use kinfolk::decoder::{Activation, Config, Decoder, GatedMlp, Moe, Result, SharedExpert};
+use kinfolk::decoder::{Activation, Config, Decoder, GatedMlp, Moe, Result, SharedExpert, has_experts};
 
 #[kinfolk::family(
     name = "qwen2",
@@ -20,7 +20,7 @@ fn describe(config: &Config) -> Result<Decoder> {
     let activation = Activation::from_config(config)?;
     let mut decoder = Decoder::llama_shaped(config, 10_000.0, activation)?;
     decoder.slide_from_max_window_layers(config)?;
-    if config.has("num_local_experts") {
+    if has_experts(config)? {
         let renormalize = config.opt_bool("norm_topk_prob")?.unwrap_or(false);
         let shared = GatedMlp::from_config(config, "shared_expert_intermediate_size", activation)?;
         let moe = Moe {
@@ -32,3 +32,5 @@ fn describe(config: &Config) -> Result<Decoder> {
     Ok(decoder)
 }
 
+#[cfg(test)]
+mod tests;

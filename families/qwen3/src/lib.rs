@@ -5,7 +5,7 @@
 //! Unusual: a norm over each query and key head before rotation, and a head width of its own. Embedding models are published without
 //! the `model.` prefix.
 
-use kinfolk::decoder::{Activation, Config, Decoder, Moe, Result};
+use kinfolk::decoder::{Activation, Config, Decoder, Moe, Result, has_experts};
 
 #[kinfolk::family(
     name = "qwen3",
@@ -22,7 +22,7 @@ fn describe(config: &Config) -> Result<Decoder> {
     let norm = decoder.final_norm;
     decoder.attentions_mut().for_each(|a| a.qk_norm = Some(norm));
     decoder.slide_from_max_window_layers(config)?;
-    if config.has("num_local_experts") {
+    if has_experts(config)? {
         // GGUF files do not say; every published checkpoint renormalises.
         let renormalize = config.opt_bool("norm_topk_prob")?.unwrap_or(true);
         let moe = Moe::from_config(config, "moe_intermediate_size", activation, renormalize)?;
@@ -31,3 +31,5 @@ fn describe(config: &Config) -> Result<Decoder> {
     Ok(decoder)
 }
 
+#[cfg(test)]
+mod tests;

@@ -221,6 +221,27 @@ pub fn is_sliding(
     Ok(layer_types(config, n_layers)?.map_or_else(otherwise, |types| types[i] == "sliding_attention"))
 }
 
+/// Whether the config counts experts. A count of 0 is how some converters say that there are none.
+///
+/// # Errors
+/// A mistyped key.
+pub fn has_experts(config: &Config) -> std::result::Result<bool, ConfigError> {
+    Ok(config.opt_usize("num_local_experts")?.is_some_and(|n| n > 0))
+}
+
+/// The cap under `key`; `None` if it is absent, null or 0, which cannot cap anything.
+///
+/// # Errors
+/// A mistyped or negative number.
+pub fn softcap(config: &Config, key: &str) -> std::result::Result<Option<f32>, ConfigError> {
+    match config.opt_f32(key)? {
+        Some(cap) if !(cap.is_finite() && cap >= 0.0) => {
+            Err(config.unsupported(key, format!("expected a number ≥ 0, found {cap}")))
+        }
+        cap => Ok(cap.filter(|cap| *cap > 0.0)),
+    }
+}
+
 fn eps(config: &Config) -> std::result::Result<f32, ConfigError> {
     match config.f32("rms_norm_eps")? {
         eps if eps.is_finite() && eps >= 0.0 => Ok(eps),
