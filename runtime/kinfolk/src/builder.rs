@@ -221,3 +221,6 @@ fn load(source: &Arc<Source>, options: LoadOptions) -> Result<(Box<dyn LmRunner>
     let runner = (family.load)(LoadRequest::new(Arc::clone(source), options))?;
     Ok((runner, family.conventions.turn_ends))
 }
+
+#[cfg(test)]
+mod tests;

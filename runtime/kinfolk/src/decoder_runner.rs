@@ -209,3 +209,6 @@ impl LmRunner for DecoderRunner {
         Some(Arc::clone(&self.model))
     }
 }
+
+#[cfg(test)]
+mod tests;

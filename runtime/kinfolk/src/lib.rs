@@ -7,6 +7,8 @@ mod builder;
 pub mod conformance;
 mod decoder_runner;
 mod family;
+#[cfg(test)]
+mod fixture;
 mod hints;
 mod host_driven;
 mod load;

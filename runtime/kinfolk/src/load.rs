@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use anyhow::Result;
 use kinfolk_decoder::{Cancel, Decoder, EXECUTORS, Executor, LoadContext, LoadProgress, Refusal, Source};
-use kinfolk_weights::OpenOptions;
+use kinfolk_weights::{OpenOptions, TensorInfo};
 
 use crate::{decoder_runner::DecoderRunner, family::Family, runner::LmRunner};
 
@@ -219,10 +219,20 @@ impl MemoryNeed {
         /// Keys and values are f32.
         const CACHE_ELEMENT_BYTES: u64 = 4;
         let weight_bytes = match packed_weights {
-            Some(false) => source.tensors().map(|t| t.n_elements() as u64 * 4).sum(),
+            // Only quantised weights are decoded; others stay as they are.
+            Some(false) => {
+                let decoded = |t: &TensorInfo| match t.dtype.block_len() {
+                    1 => t.n_bytes() as u64,
+                    _ => t.n_elements() as u64 * 4,
+                };
+                source.tensors().map(decoded).sum()
+            }
             _ => source.tensor_bytes(),
         };
         let cache_bytes = (decoder.cache_elements(context_length) as u64).saturating_mul(CACHE_ELEMENT_BYTES);
         MemoryNeed { weight_bytes, cache_bytes }
     }
 }
+
+#[cfg(test)]
+mod tests;
