@@ -147,6 +147,11 @@ pub struct Report {
 /// # Errors
 /// Whatever the runner fails with, and a reference of another vocabulary.
 pub fn verify(runner: &mut dyn LmRunner, reference: &Reference, tolerance: f32) -> Result<Report> {
+    let n_rows = (reference.prompt_rows.len(), reference.decode_rows.len());
+    if reference.prompt.is_empty() || n_rows != (reference.prompt.len(), reference.decode.len()) {
+        let n_tokens = (reference.prompt.len(), reference.decode.len());
+        bail!("reference: expected a prompt and a row per token, found {n_tokens:?} tokens and {n_rows:?} rows");
+    }
     let width = reference.prompt_rows.first().map_or(0, Vec::len);
     if reference.kind == RowKind::Logits && width != runner.vocab_size() {
         bail!("reference: expected logits over {} tokens, found {width}", runner.vocab_size());
@@ -364,30 +369,4 @@ fn kl_divergence(expected: &[f32], found: &[f32]) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tally(found: &[f32], expected: &[f32]) -> WayReport {
-        let mut tally = Tally::new(Way::Prefill, RowKind::Logits, 1e-3);
-        tally.add(7, found, expected);
-        tally.report
-    }
-
-    #[test]
-    fn a_value_that_is_not_a_number_is_wrong() {
-        let report = tally(&[f32::NAN, 1.0], &[0.0, 1.0]);
-        assert_eq!((report.max_abs, report.first_wrong), (f32::INFINITY, Some(7)));
-    }
-
-    #[test]
-    fn another_likeliest_token_is_wrong_only_beyond_the_tolerance() {
-        assert_eq!(tally(&[1.0, 1.0005], &[1.0005, 1.0]).first_wrong, None);
-        let report = tally(&[1.0, 1.002], &[1.002, 1.0]);
-        assert_eq!((report.top1_agree, report.top1_rows, report.first_wrong), (0, 1, Some(7)));
-    }
-
-    #[test]
-    fn rows_of_another_length_are_wrong() {
-        assert_eq!(tally(&[1.0], &[1.0, 1.0]).first_wrong, Some(7));
-    }
-}
+mod tests;
