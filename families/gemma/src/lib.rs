@@ -7,7 +7,7 @@
 //! and layers alternate between a window and the whole context; Gemma 2 soft-caps scores and logits; Gemma 3 rotates sliding layers
 //! with a base of their own.
 
-use kinfolk::decoder::{Activation, Config, Decoder, Mask, Result, RopeScaling, Wiring, is_sliding, softcap};
+use kinfolk::decoder::{Activation, Config, Decoder, Mask, Result, RopeScaling, Wiring, sliding_layers, softcap};
 
 #[kinfolk::family(
     name = "gemma",
@@ -80,9 +80,9 @@ fn alternate(config: &Config, decoder: &mut Decoder, pattern: usize, post_norms:
         layer.wiring =
             Wiring::Sequential { pre_mixer: Some(norm), post_mixer: post, pre_ffn: Some(norm), post_ffn: post };
     }
-    for (i, attention) in decoder.attentions_mut().enumerate() {
-        let sliding = is_sliding(config, i, n_layers, || !(i + 1).is_multiple_of(pattern.max(1)))?;
-        attention.mask = if sliding { window } else { Mask::Causal };
+    let sliding = sliding_layers(config, n_layers, |i| !(i + 1).is_multiple_of(pattern.max(1)))?;
+    for (attention, slides) in decoder.attentions_mut().zip(sliding) {
+        attention.mask = if slides { window } else { Mask::Causal };
     }
     let names = std::mem::take(&mut decoder.names);
     decoder.names = names.hf("layers.{i}.norm.pre_ffn", "layers.{i}.pre_feedforward_layernorm");

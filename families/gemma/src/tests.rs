@@ -60,6 +60,14 @@ fn every_sixth_layer_of_gemma_3_and_every_second_of_gemma_2_sees_everything() {
 }
 
 #[test]
+fn thousands_of_listed_layers_take_no_time_to_describe() {
+    let types = vec!["sliding_attention"; 4096];
+    let started = std::time::Instant::now();
+    third(4096, &format!(r#", "layer_types": {types:?}"#));
+    assert!(started.elapsed().as_secs() < 3, "{:?}", started.elapsed());
+}
+
+#[test]
 fn the_27b_model_scales_its_queries_by_the_stream_and_the_others_by_the_head() {
     let scale = |mut decoder: Decoder| decoder.attentions_mut().next().unwrap().scale;
     // The stream is 8 wide with 2 heads, a head 16.

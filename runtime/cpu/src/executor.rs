@@ -14,6 +14,9 @@ pub struct CpuExecutor {
     team: Mutex<Weak<Team>>,
 }
 
+/// More threads than any machine has cores: a larger number is a slip, and would exhaust the system.
+const MAX_THREADS: usize = 1024;
+
 /// The one instance.
 pub static CPU: CpuExecutor = CpuExecutor { team: Mutex::new(Weak::new()) };
 
@@ -55,7 +58,7 @@ impl Executor for CpuExecutor {
     ) -> Result<Arc<dyn Model>, LoadError> {
         supports(&decoder)?;
         let n_threads = context.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let team = self.team(n_threads.max(1));
+        let team = self.team(n_threads.clamp(1, MAX_THREADS));
         Ok(Arc::new(CpuModel::load(decoder, source, context, team)?))
     }
 }

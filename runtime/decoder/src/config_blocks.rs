@@ -1,5 +1,7 @@
 //! Reading blocks from a config: the llama-shaped decoder most families start from, and the small readers they share.
 
+use std::collections::HashSet;
+
 use kinfolk_weights::{Config, ConfigError};
 
 use crate::{
@@ -75,7 +77,7 @@ impl Decoder {
     /// A mistyped key.
     pub fn set_experts(&mut self, config: &Config, moe: Moe) -> std::result::Result<(), ConfigError> {
         let step = config.opt_usize("decoder_sparse_step")?.unwrap_or(1).max(1);
-        let dense = config.opt_usizes("mlp_only_layers")?.unwrap_or_default();
+        let dense: HashSet<usize> = config.opt_usizes("mlp_only_layers")?.unwrap_or_default().into_iter().collect();
         let sparse = |i: &usize| (i + 1).is_multiple_of(step) && !dense.contains(i);
         within(config, "num_local_experts", moe.n_experts, MAX_EXPERTS / self.layers.len().max(1))?;
         for i in (0..self.layers.len()).filter(sparse) {
@@ -208,17 +210,19 @@ pub fn layer_types(config: &Config, n_layers: usize) -> std::result::Result<Opti
     Ok(Some(types.into_iter().map(str::to_owned).collect()))
 }
 
-/// Whether `layer_types` lists layer `i` as sliding; `otherwise` decides for configs without the list.
+/// Which layers slide: as `layer_types` lists them, or as `otherwise` says of each in configs without the list.
 ///
 /// # Errors
 /// As [`layer_types`].
-pub fn is_sliding(
+pub fn sliding_layers(
     config: &Config,
-    i: usize,
     n_layers: usize,
-    otherwise: impl FnOnce() -> bool,
-) -> std::result::Result<bool, ConfigError> {
-    Ok(layer_types(config, n_layers)?.map_or_else(otherwise, |types| types[i] == "sliding_attention"))
+    otherwise: impl Fn(usize) -> bool,
+) -> std::result::Result<Vec<bool>, ConfigError> {
+    Ok(match layer_types(config, n_layers)? {
+        Some(types) => types.iter().map(|kind| kind == "sliding_attention").collect(),
+        None => (0..n_layers).map(otherwise).collect(),
+    })
 }
 
 /// Whether the config counts experts. A count of 0 is how some converters say that there are none.

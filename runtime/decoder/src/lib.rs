@@ -20,7 +20,7 @@ pub use blocks::{
     QueryTemperature, SharedExpert, Wiring,
 };
 pub use cancel::Cancel;
-pub use config_blocks::{has_experts, is_sliding, layer_types, softcap};
+pub use config_blocks::{has_experts, layer_types, sliding_layers, softcap};
 pub use error::{BindProblem, DecoderError, Result};
 pub use executor::{
     Cache, EXECUTORS, Executor, ForwardError, LoadContext, LoadError, LoadProgress, Model, Output, Refusal, Sequence,

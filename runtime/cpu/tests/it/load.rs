@@ -85,6 +85,14 @@ fn the_context_may_be_shorter_than_the_model_s_and_not_longer() {
 }
 
 #[test]
+fn a_number_of_threads_no_machine_has_is_cut() {
+    for (asked, given) in [(0, 1..=1), (1, 1..=1), (usize::MAX, 1..=1024)] {
+        let model = load_with(LLAMA, |context| context.threads = Some(asked));
+        assert!(given.contains(&model.threads()), "{asked}: {}", model.threads());
+    }
+}
+
+#[test]
 fn every_fixture_is_supported() {
     for fixture in ALL {
         let source = source(fixture);

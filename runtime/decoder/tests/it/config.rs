@@ -119,6 +119,98 @@ fn experts_stand_in_the_layers_the_config_says() {
 }
 
 #[test]
+fn endless_lists_take_no_longer_than_to_read_them() {
+    let listed = vec![1; 1 << 18];
+    let config = config(json!({
+        "num_hidden_layers": 4096, "num_local_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 4,
+        "mlp_only_layers": listed,
+    }));
+    let mut decoder = Decoder::llama_shaped(&config, 1e4, Activation::Silu).unwrap();
+    let moe = Moe::from_config(&config, "moe_intermediate_size", Activation::Silu, true).unwrap();
+    let started = Instant::now();
+    decoder.set_experts(&config, moe).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+}
+
+#[test]
+fn any_value_under_any_key_describes_or_refuses() {
+    let keys = [
+        "num_hidden_layers",
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "intermediate_size",
+        "vocab_size",
+        "max_position_embeddings",
+        "rms_norm_eps",
+        "rope_theta",
+        "partial_rotary_factor",
+        "rope_scaling",
+        "rope_parameters",
+        "layer_types",
+        "sliding_window",
+        "use_sliding_window",
+        "max_window_layers",
+        "num_local_experts",
+        "num_experts_per_tok",
+        "moe_intermediate_size",
+        "decoder_sparse_step",
+        "mlp_only_layers",
+        "hidden_act",
+        "text_config",
+        "rotary_dim",
+        "original_max_position_embeddings",
+    ];
+    let scaling = |kind: &str, n: Value| {
+        json!({ "rope_type": kind, "factor": n, "short_factor": [n], "long_factor": [n], "low_freq_factor": n,
+            "high_freq_factor": n, "beta_fast": n, "beta_slow": n, "original_max_position_embeddings": n })
+    };
+    let mut values =
+        vec![json!(null), json!(true), json!(""), json!([]), json!({}), json!([1, 2]), json!(["sliding_attention"])];
+    let numbers = [
+        json!(0),
+        json!(1),
+        json!(2),
+        json!(-1),
+        json!(0.5),
+        json!(1e-40),
+        json!(1e30),
+        json!(u64::MAX),
+        json!(1u64 << 24),
+    ];
+    values.extend(numbers.iter().cloned());
+    for kind in ["linear", "dynamic", "yarn", "llama3", "longrope"] {
+        values.extend(numbers.iter().map(|n| scaling(kind, n.clone())));
+    }
+    let mut n_described = 0;
+    let mut check = |changes: Value| {
+        let config = config(changes);
+        let Ok(mut decoder) = Decoder::llama_shaped(&config, 1e4, Activation::Silu) else { return };
+        let _ = decoder.slide_from_max_window_layers(&config);
+        if let Ok(moe) = Moe::from_config(&config, "moe_intermediate_size", Activation::Silu, true) {
+            let _ = decoder.set_experts(&config, moe);
+        }
+        decoder.slots();
+        decoder.cache_elements(usize::MAX);
+        for rope in decoder.attentions_mut().filter_map(|a| a.rope.clone()) {
+            assert!(rope.frequencies(usize::MAX, usize::MAX).inv_freq.iter().all(|f| f.is_finite()), "{rope:?}");
+        }
+        n_described += 1;
+    };
+    for a in keys {
+        for value in &values {
+            check(json!({ a: value }));
+            for b in keys {
+                // One more key that is out of the ordinary.
+                check(json!({ a: value, b: u64::MAX }));
+            }
+        }
+    }
+    assert!(n_described > 1000, "{n_described}");
+}
+
+#[test]
 fn more_experts_per_token_than_there_are_is_refused() {
     for (n, per_token) in [(4, 5), (4, 0), (0, 1)] {
         let config =
