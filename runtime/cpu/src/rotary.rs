@@ -58,3 +58,56 @@ pub(crate) fn scale_queries(
         row.iter_mut().for_each(|v| *v *= factor);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kinfolk_decoder::RopeScaling;
+
+    use super::*;
+
+    fn rotated(positions: &[usize], x: &[f32], dims: usize) -> Vec<f32> {
+        let rope = Rope { theta: 100.0, dims, pairing: Pairing::Halves, scaling: RopeScaling::Default };
+        let frequencies = rope.frequencies(1, 1);
+        let rotation = Rotation::new(&rope, positions.iter().map(|p| (*p, &frequencies)));
+        let mut x = x.to_vec();
+        rotation.apply(&mut x, 6, 6);
+        x
+    }
+
+    const Q: [f32; 6] = [0.3, -1.0, 0.5, 0.8, 0.1, -0.4];
+    const K: [f32; 6] = [1.0, 0.2, -0.7, 0.4, 0.9, 0.6];
+
+    #[test]
+    fn the_first_position_is_not_rotated() {
+        assert_eq!(rotated(&[0], &Q, 6), Q);
+    }
+
+    #[test]
+    fn a_product_depends_on_the_distance_alone() {
+        let product = |p: usize, q: usize| -> f32 {
+            rotated(&[p], &Q, 6).iter().zip(rotated(&[q], &K, 6)).map(|(a, b)| a * b).sum()
+        };
+        for distance in [0, 1, 5] {
+            let expected = product(distance, 0);
+            for p in [1, 17, 300] {
+                assert!((product(p + distance, p) - expected).abs() < 1e-4, "{p}, {distance}");
+            }
+        }
+        assert!((product(0, 0) - product(5, 0)).abs() > 0.1, "positions matter");
+    }
+
+    #[test]
+    fn what_lies_beyond_the_rotated_dimensions_stays() {
+        let found = rotated(&[7], &Q, 4);
+        assert_eq!(found[4..], Q[4..]);
+        assert_ne!(found[..4], Q[..4]);
+    }
+
+    #[test]
+    fn queries_grow_by_the_logarithm_of_their_step() {
+        let mut q = [1.0; 4];
+        scale_queries(&QueryTemperature { scale: 0.5, floor: 16 }, [0, 15, 16, 47].into_iter(), &mut q, 1);
+        let expected = [1.0, 1.0, 1.0 + 0.5 * 2f32.ln(), 1.0 + 0.5 * 3f32.ln()];
+        assert!(q.iter().zip(expected).all(|(q, e)| (q - e).abs() < 1e-6), "{q:?}");
+    }
+}

@@ -10,7 +10,7 @@ use crate::fixtures::{LLAMA, WINDOWED, cold, config_with, forward, source, token
 const ORIGINAL: usize = 16;
 
 /// A fixture with a rope that switches beyond [`ORIGINAL`] tokens.
-fn load(fixture: &str) -> Arc<dyn Model> {
+pub fn load(fixture: &str) -> Arc<dyn Model> {
     let mut source = source(fixture);
     let n = source.config().usize("head_dim").unwrap() / 2;
     let factors = |first: f32| (0..n).map(|i| first + i as f32 * 0.25).collect::<Vec<_>>();

@@ -6,3 +6,4 @@ mod errors;
 mod fixtures;
 mod load;
 mod longrope;
+mod operations;
