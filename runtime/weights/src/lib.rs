@@ -22,5 +22,6 @@ pub use dtype::Dtype;
 pub use error::{Result, WeightsError};
 pub use format::WeightFormat;
 pub use gguf::GgufMetadata;
+pub use quote::quoted;
 pub use source::{OpenOptions, Source};
 pub use tensor::{Tensor, TensorInfo};

@@ -3,8 +3,8 @@
 /// Names and texts from files are quoted in messages up to this many characters.
 const MAX_QUOTED_CHARS: usize = 80;
 
-/// A name or text from a file between backticks, on one line whatever it holds, and not longer than a message should be.
-pub(crate) fn quoted(text: &str) -> String {
+/// Puts a name or text from a file between backticks, on one line whatever it holds, and not longer than a message should be.
+pub fn quoted(text: &str) -> String {
     format!("`{}`", shortened(text, MAX_QUOTED_CHARS))
 }
 

@@ -35,10 +35,11 @@ pub enum ClaimError {
     },
     /// No enrolled family runs the architecture.
     #[error(
-        "expected an architecture of a linked family ({enrolled}), found {found}{command}",
+        "expected an architecture of a linked family ({enrolled}), found {found}{command}{advice}",
         enrolled = Quoted(enrolled),
         found = Found { names: &trail.architectures, read_from: trail.read_from.as_deref() },
-        command = Command("; with `kinfolk::enroll!();` in the host, run", hint)
+        command = Command("; with `kinfolk::enroll!();` in the host, run", hint),
+        advice = if hint.is_none() { NO_KNOWN_CRATE } else { "" }
     )]
     Unclaimed {
         /// The families that were asked.
@@ -161,6 +162,10 @@ pub enum ExpectError {
     #[error(transparent)]
     Incompatible(#[from] Incompatible),
 }
+
+/// The architecture is a stranger's text, so no crate name is guessed from it: whoever names the file could also publish the crate.
+const NO_KNOWN_CRATE: &str =
+    "; no crate known to this version runs it, and one that does is linked by\ncargo add <its crate>";
 
 /// The families enrolled, or `none`.
 struct Enrolled<'a>(&'a [&'static str]);

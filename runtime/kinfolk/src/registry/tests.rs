@@ -180,7 +180,12 @@ fn an_architecture_nobody_claims_is_named_with_its_file_the_families_and_the_cra
          cargo add kinfolk-qwen3"
     );
     let unknown = Registry::of([LLAMA]).claim_name("transformer-9000", None).expect_err("nobody runs it").to_string();
-    assert_eq!(unknown, "expected an architecture of a linked family (`llama`), found `transformer-9000`");
+    assert_eq!(
+        unknown,
+        "expected an architecture of a linked family (`llama`), found `transformer-9000`; \
+         no crate known to this version runs it, and one that does is linked by\n\
+         cargo add <its crate>"
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kinfolk_weights::quoted;
 use serde::Serialize;
 
 use crate::family::AliasList;
@@ -76,7 +77,7 @@ impl fmt::Display for Says {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Says::Claims { architecture, alias, list, probe } => {
-                write!(f, "claims `{architecture}` by `{alias}` in `{list}`")?;
+                write!(f, "claims {} by `{alias}` in `{list}`", quoted(architecture))?;
                 f.write_str(match probe {
                     Some(true) => ", and its probe agrees",
                     Some(false) => ", but its probe withdraws",
@@ -100,7 +101,7 @@ impl fmt::Display for Found<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.names {
             [] => f.write_str("no name")?,
-            names => write!(f, "{}", Quoted(names))?,
+            names => f.write_str(&names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", "))?,
         }
         match self.read_from {
             Some(file) => write!(f, " in `{}`", file.display()),
