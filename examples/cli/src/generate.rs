@@ -14,6 +14,8 @@ use crate::print;
 #[derive(Debug, Default)]
 pub struct Timing {
     usage: Usage,
+    /// Prompt tokens in place, which are all of them unless it was interrupted.
+    prompt_done: usize,
     prefill: Duration,
     decode: Duration,
 }
@@ -33,8 +35,9 @@ pub fn stream(session: &mut Session, prompt: &[u32], request: Request) -> Result
     let mut ends_line = true;
     for event in session.start(prompt, request)? {
         match event? {
-            Event::Progress { done_tokens, total_tokens } if done_tokens == total_tokens => {
-                prefilled = Some(Instant::now())
+            Event::Progress { done_tokens, total_tokens } => {
+                timing.prompt_done = done_tokens;
+                prefilled = (done_tokens == total_tokens).then(Instant::now);
             }
             Event::Text(piece) => {
                 print::out(&piece)?;
@@ -63,11 +66,11 @@ pub fn summary(model: &str, session: &Session, timing: &Timing) -> String {
         None => "its own threads".to_owned(),
     };
     let usage = timing.usage;
-    let computed = usage.prompt_tokens - usage.cached_tokens;
+    let computed = timing.prompt_done.saturating_sub(usage.cached_tokens);
     format!(
         "{model} | family {} | executor {executor} | {threads} | prompt {} tokens, {} | decode {} tokens, {}",
         runner.family(),
-        usage.prompt_tokens,
+        timing.prompt_done,
         rate(computed, timing.prefill),
         usage.completion_tokens,
         rate(usage.completion_tokens, timing.decode),

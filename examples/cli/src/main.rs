@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod generate;
+mod interrupt;
 mod open;
 mod print;
 
@@ -18,15 +19,9 @@ use crate::{
 
 kinfolk::enroll!();
 
-/// What shells report for a program ended by Ctrl-C.
-const INTERRUPTED: u8 = 130;
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let cancel = Cancel::new();
-    if let Err(error) = stop_on_ctrl_c(&cancel) {
-        print::warn(&format!("Ctrl-C will end the program at once: {error}"));
-    }
     let done = match cli.command {
         None => commands::story::run(&cancel),
         Some(Command::Run(args)) => commands::run::run(&args, &cancel),
@@ -37,25 +32,14 @@ fn main() -> ExitCode {
         Some(Command::Verify(args)) => commands::verify::run(&args, &cancel),
     };
     match done {
-        Ok(_) if cancel.is_cancelled() => ExitCode::from(INTERRUPTED),
+        Ok(_) if cancel.is_cancelled() => ExitCode::from(interrupt::EXIT_CODE),
         Ok(code) => code,
         // Whoever reads has seen enough.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
-        Err(_) if cancel.is_cancelled() => ExitCode::from(INTERRUPTED),
+        Err(_) if cancel.is_cancelled() => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
             print::error(&error);
             ExitCode::FAILURE
         }
     }
-}
-
-/// The first Ctrl-C asks for a clean end, the second does not ask.
-fn stop_on_ctrl_c(cancel: &Cancel) -> Result<(), ctrlc::Error> {
-    let cancel = cancel.clone();
-    ctrlc::set_handler(move || {
-        if cancel.is_cancelled() {
-            std::process::exit(INTERRUPTED.into());
-        }
-        cancel.cancel();
-    })
 }

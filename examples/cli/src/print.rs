@@ -18,7 +18,8 @@ pub fn warn(text: &str) {
 
 /// File names and model files are strangers' text: no line breaks and no control characters reach the terminal.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().filter(|c| !c.is_control()).collect()
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ").chars().filter(|c| !c.is_control()).collect()
 }
 
 /// Writes to standard output at once.
@@ -41,7 +42,7 @@ pub fn json(value: &impl Serialize) -> Result<()> {
 
 /// Writes a line to standard error.
 pub fn note(text: &str) {
-    eprintln!("{text}");
+    eprintln!("{}", one_line(text));
 }
 
 /// Whether a person watches standard error.
@@ -54,8 +55,9 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Lays rows out in columns; the first row is the heading.
+/// Lays rows out in columns, each row on one line.
 pub fn table(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
     let n_columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|r| r.get(column)).map(|c| c.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..n_columns).map(width).collect();
@@ -83,12 +85,18 @@ mod tests {
 
     #[test]
     fn an_error_is_one_line_without_control_characters() {
-        assert_eq!(one_line("a\n  b\u{1b}[31m"), "a b[31m");
+        assert_eq!(one_line("a\n  b\u{1b}[31m\n"), "a b[31m");
+        assert_eq!(one_line("no `two  blanks.gguf`"), "no `two  blanks.gguf`");
     }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [vec!["a".to_owned(), "b".to_owned()], vec!["long".to_owned(), "c".to_owned()]];
         assert_eq!(table(&rows), "a     b\nlong  c\n");
+    }
+
+    #[test]
+    fn a_cell_cannot_break_out_of_its_row() {
+        assert_eq!(table(&[vec!["a\nb\u{1b}[2J".to_owned(), "c".to_owned()]]), "a b[2J  c\n");
     }
 }

@@ -10,12 +10,13 @@ use kinfolk::{
 };
 use serde_json::json;
 
-use crate::{generate, print};
+use crate::{generate, interrupt, print};
 
 /// See `model/MODEL_CARD.md`.
 static TINYTALES: &[u8] = include_bytes!("../../model/tinytales-q8_0.gguf");
 
 pub fn run(cancel: &Cancel) -> Result<ExitCode> {
+    interrupt::cancels(cancel);
     let source = Source::from_gguf_bytes("tinytales", TINYTALES)?;
     let mut session = LmRunnerBuilder::new().source(source).cancel(cancel.clone()).session()?;
     let prompt = session

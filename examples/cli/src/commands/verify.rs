@@ -2,18 +2,20 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kinfolk::{
     decoder::Cancel,
     verify::{Reference, Report, Way, WayReport, verify},
 };
 
-use crate::{args::VerifyArgs, open, print};
+use crate::{args::VerifyArgs, interrupt, open, print};
 
 pub fn run(args: &VerifyArgs, cancel: &Cancel) -> Result<ExitCode> {
+    interrupt::cancels(cancel);
     let reference = Reference::open(&args.reference)?;
     let mut runner = open::builder(&args.load, cancel)?.build()?;
-    let report = verify(&mut runner, &reference, args.tolerance)?;
+    let report = verify(&mut runner, &reference, args.tolerance)
+        .with_context(|| format!("cannot compare with `{}`", args.reference.display()))?;
     if args.json {
         print::json(&report)?;
     } else {
@@ -60,7 +62,8 @@ fn diagnosis(report: &Report, first: &WayReport) -> String {
     let position = first.first_wrong.unwrap_or_default();
     let wrong = |way| report.ways.iter().any(|w| w.way == way && w.first_wrong.is_some());
     let hint = if wrong(Way::Prefill) && position == 0 {
-        "already the first token is wrong, so look at the embedding, the norms, the feed-forward or the head, not at positions"
+        "already the first token is wrong, so look at the embedding, the norms, the value and output projections, the feed-forward or the \
+         head, not at positions"
     } else if wrong(Way::Prefill) || wrong(Way::RePrefill) {
         "the first tokens are right, so look at what grows with position: rotary frequencies, windows, masks"
     } else if wrong(Way::Decode) {

@@ -115,13 +115,13 @@ fn an_index_that_names_an_absent_shard() {
 }
 
 #[test]
-fn an_unknown_architecture_ends_with_what_to_add_or_names_the_families() {
+fn an_unknown_architecture_names_the_families_and_ends_with_what_to_add() {
     let scratch = Scratch::new();
     let model = with_config(&scratch, "llama", "\"model_type\": \"llama\"", "\"model_type\": \"nobody_knows\"");
     let config = Path::new(&model).join("config.json");
     let text = fs::read_to_string(&config).unwrap().replace("LlamaForCausalLM", "NobodyKnows");
     fs::write(&config, text).unwrap();
-    check_refused(&model, &["`nobody_knows`", "config.json", "`qwen3`"]);
+    check_refused(&model, &["`nobody_knows`", "config.json", "`qwen3`", "cargo add"]);
 }
 
 #[test]
@@ -146,10 +146,10 @@ fn prompts_that_cannot_be_run() {
     // The model puts a BOS before everything, so that even nothing is a prompt.
     assert!(line.contains("prompt 1 tokens"), "{line}");
     let empty = kinfolk(&["run", &fixture("qwen3/model.gguf"), "", "--raw"]).refusal();
-    assert!(empty.contains("expected at least one prompt token, found none"), "{empty}");
+    assert!(empty.contains("qwen3/model.gguf`: expected at least one prompt token, found none"), "{empty}");
     let long = "word ".repeat(1200);
     let line = kinfolk(&["run", &model, &long, "--raw"]).refusal();
-    assert!(line.contains("expected at most 1024 tokens of context, found 2"), "{line}");
+    assert!(line.contains(&format!("`{model}`: expected at most 1024 tokens of context, found 2")), "{line}");
     let line = kinfolk(&["run", &model, "Once upon a time", "--raw", "--ctx", "3"]).refusal();
     assert!(line.contains("expected at most 3 tokens of context, found 5"), "{line}");
 }
@@ -172,11 +172,28 @@ fn choices_that_cannot_be_met() {
     assert!(line.contains("--system") && line.contains("template"), "{line}");
 }
 
+/// A reference file whose first prompt token is another.
+fn with_first_prompt_id(reference: &str, id: i64) -> Vec<u8> {
+    let mut bytes = fs::read(reference).unwrap();
+    let header_end = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..header_end]).unwrap();
+    let at = header_end + header["prompt_ids"]["data_offsets"][0].as_u64().unwrap() as usize;
+    bytes[at..at + 8].copy_from_slice(&id.to_le_bytes());
+    bytes
+}
+
 #[test]
 fn references_that_do_not_fit() {
     let reference = format!("{}/reference.safetensors", fixture("llama"));
     let line = kinfolk(&["verify", &tinytales(), "--reference", &reference]).refusal();
-    assert!(line.contains("expected logits over 1024 tokens, found 320"), "{line}");
+    assert!(
+        line.contains("llama/reference.safetensors`: ") && line.contains("expected logits over 1024 tokens, found 320"),
+        "{line}"
+    );
+    let scratch = Scratch::new();
+    let beyond = scratch.file("beyond.safetensors", with_first_prompt_id(&reference, 320));
+    let line = kinfolk(&["verify", &fixture("llama"), "--reference", &beyond]).refusal();
+    assert!(line.contains(&beyond) && line.contains("expected less than 320, found 320"), "{line}");
     let line = kinfolk(&["verify", &tinytales(), "--reference", &tinytales()]).refusal();
     assert!(line.contains("`prompt_ids`"), "{line}");
 }

@@ -93,6 +93,24 @@ fn ctrl_c_stops_cleanly_with_what_was_generated() {
 }
 
 #[test]
+#[cfg(unix)]
+fn ctrl_c_ends_a_wait_for_standard_input_at_once() {
+    let args = ["run", &tinytales(), "-"];
+    let mut child = command().args(args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    // Held open, so that only the signal can end the wait.
+    let _stdin = child.stdin.take().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let interrupt = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupt.success());
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while child.try_wait().unwrap().is_none() {
+        assert!(std::time::Instant::now() < patience, "Ctrl-C was not heard");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(!child.wait().unwrap().success());
+}
+
+#[test]
 fn inspect_says_what_a_model_is_and_needs() {
     let found = kinfolk(&["inspect", &tinytales(), "--json"]).json();
     for (key, expected) in [
@@ -140,6 +158,22 @@ fn families_lists_every_linked_family_and_explains_its_choice() {
     assert_eq!(explained["family"], "qwen3");
     let n_families = kinfolk(&["families", "--json"]).json().as_array().unwrap().len();
     assert_eq!(explained["trail"]["answers"].as_array().unwrap().len(), n_families);
+}
+
+#[test]
+fn text_from_files_cannot_move_the_cursor_or_break_lines() {
+    let scratch = Scratch::new();
+    let copy = scratch.copy("llama");
+    let escape = r#"{"model_type": "nobody\n\u001b[2Jknows"}"#;
+    std::fs::write(copy.join("config.json"), escape).unwrap();
+    std::fs::remove_file(copy.join("model.gguf")).unwrap();
+    let path = copy.to_str().unwrap();
+    for args in [vec!["inspect", path], vec!["families", "--explain", path], vec!["run", path, "Hi"]] {
+        let run = kinfolk(&args);
+        let shown = run.stdout() + &run.stderr();
+        assert!(shown.contains("nobody") && !shown.contains('\u{1b}'), "{args:?}: {shown:?}");
+        assert!(shown.lines().all(|line| !line.starts_with("[2J")), "{args:?}: {shown:?}");
+    }
 }
 
 #[test]
