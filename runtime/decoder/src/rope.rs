@@ -233,7 +233,11 @@ impl RopeScaling {
             "dynamic" => Ok(RopeScaling::Dynamic { factor: positive("factor")?, original: original()? }),
             "yarn" => {
                 let factor = positive("factor")?;
-                let mscale = (section.opt_f32("mscale")?, section.opt_f32("mscale_all_dim")?);
+                // GGUF files give the second alone, of models whose first is 1.
+                let mscale = match section.opt_f32("yarn_log_multiplier")? {
+                    Some(all_dim) => (Some(1.0), Some(all_dim)),
+                    None => (section.opt_f32("mscale")?, section.opt_f32("mscale_all_dim")?),
+                };
                 let from_mscales = match mscale {
                     (Some(one), Some(all)) if one != 0.0 && all != 0.0 => {
                         Some(yarn_mscale(factor, one) / yarn_mscale(factor, all))

@@ -62,6 +62,21 @@ pub fn source(tensors: &[(String, &str, Vec<usize>)]) -> Source {
     Source::from_bytes("tiny.safetensors", bytes).unwrap()
 }
 
+/// A GGUF file in memory of architecture `tiny`, with these texts and numbers (all f32) and no tensors.
+pub fn gguf(texts: &[(&str, &str)], numbers: &[(&str, f32)]) -> Source {
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let mut bytes = [b"GGUF".to_vec(), 3u32.to_le_bytes().to_vec(), 0u64.to_le_bytes().to_vec()].concat();
+    bytes.extend((1 + texts.len() as u64 + numbers.len() as u64).to_le_bytes());
+    bytes.extend([text("general.architecture"), 8u32.to_le_bytes().to_vec(), text("tiny")].concat());
+    for (key, value) in texts {
+        bytes.extend([text(key), 8u32.to_le_bytes().to_vec(), text(value)].concat());
+    }
+    for (key, value) in numbers {
+        bytes.extend([text(key), 6u32.to_le_bytes().to_vec(), value.to_le_bytes().to_vec()].concat());
+    }
+    Source::from_bytes("tiny.gguf", bytes).unwrap()
+}
+
 /// A checkpoint of `registry-tests/fixtures`.
 pub fn fixture(file: &str) -> Source {
     Source::open(format!("{}/../../registry-tests/fixtures/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()

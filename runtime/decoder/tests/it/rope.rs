@@ -3,7 +3,7 @@
 use kinfolk_decoder::{ConfigError, Rope, RopeScaling};
 use serde_json::{Value, json};
 
-use crate::checkpoint::config;
+use crate::checkpoint::{config, gguf};
 
 fn read(changes: Value, layer_type: &str) -> Result<Rope, ConfigError> {
     Rope::from_config(&config(changes), 4, layer_type, 10_000.0)
@@ -115,6 +115,51 @@ fn yarn_scales_its_vectors_by_what_the_config_gives() {
     for (extra, expected) in cases {
         let found = factor_of(extra.clone());
         assert!((found - expected).abs() < 1e-6, "{extra}: {found} for {expected}");
+    }
+}
+
+#[test]
+fn gguf_files_give_yarn_one_mscale_of_two() {
+    let factor_of = |multiplier: Option<f32>| {
+        let texts = [("tiny.rope.scaling.type", "yarn")];
+        let mut numbers = vec![
+            ("tiny.rope.freq_base", 1e4),
+            ("tiny.rope.scaling.factor", 4.0),
+            ("tiny.rope.scaling.original_context_length", 8.0),
+            ("tiny.rope.dimension_count", 4.0),
+        ];
+        numbers.extend(multiplier.map(|m| ("tiny.rope.scaling.yarn_log_multiplier", m)));
+        let source = gguf(&texts, &numbers);
+        let rope = Rope::from_config(source.config(), 4, "full_attention", 1.0).unwrap();
+        rope.frequencies(1, 32).attention_factor
+    };
+    let m = |mscale: f32| 0.1 * mscale * 4f32.ln() + 1.0;
+    // 1 is what Ministral 3 has: no scaling of the vectors at all.
+    for (multiplier, expected) in [(Some(1.0), 1.0), (Some(0.5), m(1.0) / m(0.5)), (Some(0.0), m(1.0)), (None, m(1.0))]
+    {
+        let found = factor_of(multiplier);
+        assert!((found - expected).abs() < 1e-6, "{multiplier:?}: {found} for {expected}");
+    }
+}
+
+#[test]
+fn gguf_numbers_that_are_none_give_no_rope() {
+    let numbers = |theta: f32, factor: f32| {
+        [
+            ("tiny.rope.freq_base", theta),
+            ("tiny.rope.scaling.factor", factor),
+            ("tiny.rope.dimension_count", 4.0),
+            ("tiny.context_length", 32.0),
+        ]
+    };
+    for kind in ["linear", "yarn", "dynamic"] {
+        for (theta, factor) in [(f32::NAN, 2.0), (f32::INFINITY, 2.0), (1e4, f32::NAN), (1e4, f32::INFINITY)] {
+            let source = gguf(&[("tiny.rope.scaling.type", kind)], &numbers(theta, factor));
+            let rope = Rope::from_config(source.config(), 4, "full_attention", 1.0);
+            assert!(rope.is_err(), "{kind}, {theta}, {factor}: {rope:?}");
+        }
+        let source = gguf(&[("tiny.rope.scaling.type", kind)], &numbers(1e4, 2.0));
+        assert!(Rope::from_config(source.config(), 4, "full_attention", 1.0).is_ok(), "{kind}");
     }
 }
 
