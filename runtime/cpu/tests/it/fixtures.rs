@@ -32,23 +32,27 @@ pub fn source(file: &str) -> Source {
 }
 
 /// Describes whichever of the fixtures `config` is of.
-pub fn describe(config: &Config) -> Arc<Decoder> {
-    let mut decoder = Decoder::llama_shaped(config, 10_000.0, Activation::Silu).unwrap();
+pub fn try_describe(config: &Config) -> kinfolk_decoder::Result<Decoder> {
+    let mut decoder = Decoder::llama_shaped(config, 10_000.0, Activation::Silu)?;
     decoder.names = decoder.names.with_gguf_qk_rows(QkRows::Pairs);
     match config.architectures().first().map(String::as_str) {
         Some("mistral") => {
-            let window = Mask::from_config(config).unwrap();
+            let window = Mask::from_config(config)?;
             decoder.attentions_mut().for_each(|a| a.mask = window);
         }
         Some("qwen3_moe" | "qwen3moe") => {
             let norm = decoder.final_norm;
             decoder.attentions_mut().for_each(|a| a.qk_norm = Some(norm));
-            let moe = Moe::from_config(config, "moe_intermediate_size", Activation::Silu, true).unwrap();
-            decoder.set_experts(config, moe).unwrap();
+            let moe = Moe::from_config(config, "moe_intermediate_size", Activation::Silu, true)?;
+            decoder.set_experts(config, moe)?;
         }
         _ => {}
     }
-    Arc::new(decoder)
+    Ok(decoder)
+}
+
+pub fn describe(config: &Config) -> Arc<Decoder> {
+    Arc::new(try_describe(config).unwrap())
 }
 
 /// The fixture's own config with some keys changed.

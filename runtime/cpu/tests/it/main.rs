@@ -4,6 +4,7 @@ mod batch;
 mod cache;
 mod errors;
 mod fixtures;
+mod hostile;
 mod load;
 mod longrope;
 mod operations;
