@@ -80,7 +80,7 @@ fn check(model: &dyn Model, operations: &[Operation]) -> Result<(), TestCaseErro
 }
 
 fn check_many(models: &[Arc<dyn Model>]) {
-    let config = ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() };
+    let config = ProptestConfig { failure_persistence: None, cases: 24, ..ProptestConfig::default() };
     proptest!(config, |(operations in prop::collection::vec(operation(), 1..25))| {
         for model in models {
             check(&**model, &operations)?;
