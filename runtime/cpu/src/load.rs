@@ -32,6 +32,7 @@ impl<'a> Loader<'a> {
         };
         let packed = self.context.packed_weights.unwrap_or(true) || matrix.dtype.block_len() == 1;
         let linear = Linear::new(&matrix, self.weights.vector(slot.bias())?, packed)?;
+        self.weights.release(slot);
         self.weight_bytes += linear.n_bytes();
         self.advance((matrix.n_rows * matrix.row_bytes()) as u64);
         Ok(Some(linear))

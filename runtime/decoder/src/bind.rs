@@ -154,14 +154,11 @@ impl<'a> Weights<'a> {
         Some(Matrix { dtype: tensor.info.dtype, n_rows, n_cols, bytes, paired_rows_of: bound.paired_rows_of })
     }
 
-    /// The embedding table.
-    pub fn embedding(&self) -> Option<Matrix<'a>> {
-        self.matrix(Slot::model(EMBED))
-    }
-
-    /// The head's own table; `None` where it is tied to the embedding.
-    pub fn head(&self) -> Option<Matrix<'a>> {
-        self.matrix(Slot::model(HEAD))
+    /// Lets go of the file's pages behind `slot`, for an executor that has made its own copy. They are read again if asked for again.
+    pub fn release(&self, slot: Slot) {
+        if let Some(bound) = self.bound.get(&slot) {
+            self.source.release(&bound.tensor);
+        }
     }
 
     /// The vector at `slot` (a norm's weight, a bias) in f32; `None` if the slot is optional and the checkpoint lacks it.
