@@ -4,10 +4,7 @@ use std::collections::HashMap;
 
 use kinfolk_weights::{ConfigKind, Dtype, Source, Tensor, quant};
 
-use crate::{
-    Attention, BindProblem, Decoder, DecoderError, Mixer, QkRows, Result, Slot, SlotShape,
-    slots::{EMBED, HEAD},
-};
+use crate::{Attention, BindProblem, Decoder, DecoderError, Mixer, QkRows, Result, Slot, SlotShape};
 
 /// The weights of one description in one checkpoint, in the canonical layout.
 #[derive(Debug)]
