@@ -1,8 +1,8 @@
 //! Opening models, with a progress bar where someone watches.
 
-use std::{fs, io::Read, path::Path};
+use std::{fs::File, io::Read, path::Path};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use kinfolk::{
     LmRunnerBuilder, OpenOptions, Registry,
@@ -66,18 +66,40 @@ fn progress_bar() -> Option<ProgressBar> {
     Some(ProgressBar::new(0).with_style(style).with_finish(indicatif::ProgressFinish::AndClear))
 }
 
+/// The longest text read from standard input or a file of messages, in bytes: far more than any context holds.
+const MAX_TEXT_BYTES: u64 = 64 << 20;
+
 /// The text that was typed, or standard input for `-`.
 pub fn text_or_stdin(text: &str) -> Result<String> {
     if text != "-" {
         return Ok(text.to_owned());
     }
-    let mut input = String::new();
-    std::io::stdin().lock().read_to_string(&mut input).context("cannot read the text from standard input")?;
-    Ok(input)
+    read_text(std::io::stdin().lock()).context("cannot read the text from standard input")
 }
 
 /// A JSON file.
 pub fn json_file(path: &Path) -> Result<serde_json::Value> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+    let text = File::open(path).map_err(Into::into).and_then(read_text);
+    let text = text.with_context(|| format!("cannot read `{}`", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("`{}` is not JSON", path.display()))
+}
+
+/// All of a text, which may come from a pipe that never ends.
+fn read_text(reader: impl Read) -> Result<String> {
+    let mut text = String::new();
+    reader.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text)?;
+    ensure!(text.len() as u64 <= MAX_TEXT_BYTES, "expected at most {MAX_TEXT_BYTES} bytes of text, found more");
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_without_an_end_is_refused() {
+        let error = read_text(std::io::repeat(b'a')).unwrap_err().to_string();
+        assert_eq!(error, "expected at most 67108864 bytes of text, found more");
+        assert_eq!(read_text("bounded".as_bytes()).unwrap(), "bounded");
+    }
 }

@@ -48,6 +48,8 @@ struct Sizes {
 struct TextInfo {
     vocab_size: usize,
     bos: Option<String>,
+    /// Whether the tokenizer puts it before every text.
+    add_bos: bool,
     ends: Vec<String>,
     /// Names of the chat templates.
     templates: Vec<String>,
@@ -180,6 +182,7 @@ fn text_info(text: &Text) -> TextInfo {
     TextInfo {
         vocab_size: tokenizer.vocab_size(),
         bos: tokenizer.bos().map(spelled),
+        add_bos: tokenizer.add_bos(),
         ends: text.ends.iter().map(spelled).collect(),
         templates: text.template.as_ref().map(|t| t.names().to_vec()).unwrap_or_default(),
     }
@@ -220,10 +223,8 @@ fn in_words(i: &Inspection) -> String {
         rows.push((group, types.join(", ")));
     }
     if let Some(t) = &i.text {
-        rows.push((
-            "tokenizer",
-            format!("{} tokens, begins with {}", t.vocab_size, t.bos.as_deref().unwrap_or("nothing")),
-        ));
+        let first = t.bos.as_deref().filter(|_| t.add_bos).unwrap_or("nothing");
+        rows.push(("tokenizer", format!("{} tokens, puts {first} before a text", t.vocab_size)));
         rows.push(("ends", t.ends.join(" ")));
         let templates = if t.templates.is_empty() { "none".to_owned() } else { t.templates.join(", ") };
         rows.push(("chat template", templates));

@@ -17,7 +17,9 @@ pub fn run(args: &TemplateArgs) -> Result<ExitCode> {
     let Some(template) = &text.template else {
         bail!("`{}` has no chat template", args.model.display());
     };
-    let prompt = template.render(&messages, &options)?;
+    let prompt = template
+        .render(&messages, &options)
+        .with_context(|| format!("cannot render the messages of `{}`", args.messages.display()))?;
     if args.json {
         print::json(&json!({"prompt": prompt, "tokens": text.chat_tokens(&messages, &options)?}))?;
     } else {

@@ -205,6 +205,7 @@ fn messages_that_are_none() {
         ("broken.json", "[", "is not JSON"),
         ("number.json", "3", "holds no messages"),
         ("empty.json", "{}", "`messages`"),
+        ("silent.json", r#"[{"role": "user"}]"#, "cannot render"),
     ] {
         let path = scratch.file(name, text);
         let line = kinfolk(&["template", &tinytales(), "--messages", &path]).refusal();

@@ -122,6 +122,7 @@ fn inspect_says_what_a_model_is_and_needs() {
         ("/sizes/n_kv_heads", json!(2)),
         ("/sizes/context_length", json!(1024)),
         ("/text/vocab_size", json!(1024)),
+        ("/text/add_bos", json!(true)),
         ("/problems", json!([])),
         // 4 layers, keys and values of 2 heads of 32, f32.
         ("/memory/cache_bytes", json!(4 * 2 * 2 * 32 * 4 * 1024)),
@@ -130,6 +131,9 @@ fn inspect_says_what_a_model_is_and_needs() {
     }
     assert!(found["quantization"]["attention"]["Q8_0"].as_u64().unwrap() > 0, "{found:#}");
     assert!(kinfolk(&["inspect", &fixture("gemma3")]).ok().contains("family        gemma"));
+    // It has a BOS and does not use it.
+    assert_eq!(kinfolk(&["tokenize", &fixture("qwen3/model.gguf"), "", "--json"]).json()["n_tokens"], 0);
+    assert!(kinfolk(&["inspect", &fixture("qwen3/model.gguf")]).ok().contains("puts nothing before a text"));
 }
 
 #[test]
