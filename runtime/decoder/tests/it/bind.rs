@@ -107,7 +107,7 @@ fn the_head_is_tied_where_the_checkpoint_has_none_whatever_the_config_says() {
     // B7, B9.
     for tie in [json!({ "tie_word_embeddings": false }), json!({ "tie_word_embeddings": true }), json!({})] {
         let source = source(&tensors());
-        assert!(describe(tie.clone()).unwrap().bind(&source).unwrap().head().is_none(), "{tie}");
+        assert!(describe(tie.clone()).unwrap().bind(&source).unwrap().matrix(Slot::model("head")).is_none(), "{tie}");
     }
     for name in ["lm_head.weight", "language_model.lm_head.weight", "model.lm_head.weight"] {
         let mut tensors = tensors();
@@ -115,7 +115,7 @@ fn the_head_is_tied_where_the_checkpoint_has_none_whatever_the_config_says() {
         let source = source(&tensors);
         let weights = describe(json!({ "tie_word_embeddings": true })).unwrap();
         let weights = weights.bind(&source).unwrap();
-        assert_eq!(weights.head().unwrap().row(0)[..4], 11f32.to_le_bytes(), "{name}");
+        assert_eq!(weights.matrix(Slot::model("head")).unwrap().row(0)[..4], 11f32.to_le_bytes(), "{name}");
     }
 }
 
@@ -137,7 +137,7 @@ fn the_body_is_found_under_every_published_prefix() {
         let source = source(&tensors);
         let decoder = describe(json!({})).unwrap();
         let weights = decoder.bind(&source).unwrap();
-        assert_eq!(weights.embedding().unwrap().n_rows, 5, "`{prefix}`");
+        assert_eq!(weights.matrix(Slot::model("embed")).unwrap().n_rows, 5, "`{prefix}`");
         assert_eq!(weights.vector(Slot::model("norm.final")).unwrap().unwrap(), [10.0; 8]);
     }
 }
