@@ -29,13 +29,30 @@
 mod detokenizer;
 mod ends;
 mod error;
+mod reasoning;
+mod stop;
 mod template;
 mod text;
 mod tokenizer;
+mod tools;
 
 pub use detokenizer::Detokenizer;
 pub use ends::Ends;
 pub use error::{Result, TextError};
+pub use reasoning::ReasoningTags;
+pub use stop::{Pushed, StopStrings};
 pub use template::{ChatTemplate, Clock, RenderOptions};
 pub use text::Text;
 pub use tokenizer::{EncodeOptions, GgufVocabulary, Token, Tokenizer, TokenizerConfig};
+pub use tools::{
+    AllowedTypes, Broken, Ending, IsToken, ParsedReply, Piece, Read, Reading, ReplyDecoder, ReplyEvent, ReplyOptions,
+    ReplyParser, Scanner, ToolCall, ToolFormat, ToolFormats, ToolSchemas,
+};
+
+/// What the macros of this crate expand to.
+#[doc(hidden)]
+pub mod __private {
+    pub use inventory;
+
+    pub use crate::tools::Enrolled;
+}

@@ -254,6 +254,11 @@ impl Tokenizer {
         self.bos.is_some_and(|bos| self.prefix.contains(&bos))
     }
 
+    /// The table of tokens.
+    pub(crate) fn vocabulary(&self) -> &Arc<Vocabulary> {
+        &self.vocabulary
+    }
+
     /// What is put before every text on request.
     pub(crate) fn prefix(&self) -> &[u32] {
         &self.prefix

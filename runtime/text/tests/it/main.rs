@@ -3,10 +3,13 @@
 mod fixtures;
 mod gguf;
 mod hostile;
+mod reasoning;
 mod shared;
+mod stop;
 mod streaming;
 mod templates;
 mod text;
+mod tools;
 mod toy;
 mod vectors;
 mod vocabularies;
