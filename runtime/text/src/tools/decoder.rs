@@ -44,10 +44,13 @@ impl<'a> ReplyDecoder<'a> {
     pub fn push(&mut self, id: u32) -> Vec<ReplyEvent> {
         let mut text = self.detokenizer.push(id);
         if is_markup(self.tokenizer.vocabulary(), id) {
+            let spelling = self.tokenizer.token_text(id).unwrap_or_default();
             if text.is_empty() {
-                text = self.tokenizer.token_text(id).unwrap_or_default();
+                text.clone_from(&spelling);
             }
-            self.markup.push_back((self.len..self.len + text.len(), self.tokenizer.is_special(id)));
+            // Before the token may stand the replacement of a character that it broke off.
+            let start = text.strip_suffix(spelling.as_str()).map_or(0, str::len);
+            self.markup.push_back((self.len + start..self.len + text.len(), self.tokenizer.is_special(id)));
         }
         self.len += text.len();
         let pushed = self.stops.push(&text);

@@ -1,5 +1,7 @@
 //! Arguments written as elements of markup, one element each.
 
+use std::collections::HashSet;
+
 use super::scanner::{Broken, Read, Scanner};
 
 /// The tags of arguments.
@@ -36,7 +38,7 @@ impl Scanner {
         tags: &Tags,
         head: impl Fn(&str) -> Option<Head> + Send,
     ) -> Read<()> {
-        let mut names = Vec::new();
+        let mut names = HashSet::new();
         self.arguments("{");
         loop {
             self.space().await;
@@ -58,7 +60,7 @@ impl Scanner {
             self.arguments_text(&head.name);
             self.arguments("\":");
             self.markup_argument(tool, tags, &head).await?;
-            names.push(head.name);
+            names.insert(head.name);
         }
     }
 

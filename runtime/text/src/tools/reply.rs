@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    ToolFormat,
+    ToolFormat, ToolFormats,
     scanner::{IsToken, Scanner, Settings, Wire},
     schema::ToolSchemas,
 };
@@ -159,6 +159,16 @@ pub struct ReplyOptions {
     pub id_seed: u64,
 }
 
+impl ReplyOptions {
+    /// How the replies of a model are read: by what its chat template shows, or else by the format its family names.
+    pub fn for_model(template: Option<&str>, convention: Option<&str>) -> ReplyOptions {
+        let format = ToolFormats::linked().choose(template, convention);
+        let by_template = template.and_then(ReasoningTags::detect);
+        let reasoning = by_template.or_else(|| format.as_ref().and_then(|format| format.reasoning()));
+        ReplyOptions { format, reasoning, ..ReplyOptions::default() }
+    }
+}
+
 impl fmt::Debug for ReplyOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReplyOptions")
@@ -182,10 +192,9 @@ impl fmt::Debug for ReplyOptions {
 ///
 /// # Example
 /// ```
-/// use kinfolk_text::{Ending, ReplyOptions, ReplyParser, ToolFormats, ToolSchemas};
+/// use kinfolk_text::{Ending, ReplyOptions, ReplyParser, ToolSchemas};
 ///
-/// let mut options = ReplyOptions::default();
-/// options.format = ToolFormats::linked().get("hermes");
+/// let mut options = ReplyOptions::for_model(None, Some("hermes"));
 /// options.tools = ToolSchemas::new(&[serde_json::json!({"name": "ping"})]);
 /// let text = "One moment.\n<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>";
 /// let reply = ReplyParser::parse(options, text, Ending::Stop);

@@ -126,7 +126,7 @@ impl Scanner {
         Scanner {
             wire,
             tools: settings.tools,
-            opens_in_reasoning: settings.starts_in_reasoning && settings.reasoning.is_some(),
+            opens_in_reasoning: settings.starts_in_reasoning,
             reasoning: settings.reasoning,
             is_token: settings.is_token,
             stream_arguments: settings.stream_arguments,

@@ -133,6 +133,13 @@ fn tokens_are_split_by_their_ids() {
 }
 
 #[test]
+fn a_tag_after_half_a_character_is_still_a_tag() {
+    let tokenizer = tokenizer();
+    let (reply, _) = decode(&tokenizer, StopStrings::new([""; 0]), options(), &[256, 0xf0, 0x9f, 257, 0x61]);
+    assert_eq!((reply.reasoning.as_str(), reply.content.as_str()), ("\u{fffd}", "a"));
+}
+
+#[test]
 fn a_special_token_begins_a_call_although_it_is_hidden() {
     let tokenizer = tokenizer();
     let mut options = options();

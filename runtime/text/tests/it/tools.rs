@@ -377,6 +377,45 @@ fn text_and_calls_keep_their_order() {
     assert_eq!(reply.content, "One  two  three.");
 }
 
+/// Cut off before it has named a tool, text without markers is not taken for a call.
+#[test]
+fn text_that_only_begins_like_a_call_is_kept_when_it_is_cut_off() {
+    for (format, text) in [
+        ("plain-json", r#"{"name": "Bob", "a"#),
+        ("llama3", r#"{"name": "pi"#),
+        ("pythonic", "[see"),
+        ("pythonic", "[1, "),
+    ] {
+        assert_eq!(check(format, text, Ending::Length, text, &[]).incomplete, None);
+    }
+    assert_eq!(check("pythonic", "[ping(a=", Ending::Length, "", &[]).incomplete.as_deref(), Some("[ping(a="));
+}
+
+#[test]
+fn a_model_is_read_by_its_template_and_its_family() {
+    let options = ReplyOptions::for_model(Some("<tool_call> [THINK] [/THINK]"), Some("llama3"));
+    assert_eq!(options.format.unwrap().name(), "hermes");
+    assert_eq!(options.reasoning, Some(ReasoningTags::new("[THINK]", "[/THINK]")));
+    let options = ReplyOptions::for_model(None, Some("gemma4"));
+    assert_eq!(options.reasoning, Some(ReasoningTags::new("<|channel>thought", "<channel|>")));
+}
+
+#[test]
+fn harmony_goes_on_in_reasoning_that_the_prompt_opened() {
+    let mut options = options("gpt-oss");
+    options.starts_in_reasoning = true;
+    let reply =
+        ReplyParser::parse(options, "Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.", Ending::Stop);
+    assert_eq!((reply.reasoning.as_str(), reply.content.as_str()), ("Hm.", "Yes."));
+}
+
+#[test]
+fn harmony_keeps_preambles_and_reads_code_for_python() {
+    let text = "<|channel|>commentary<|message|>Let me see.<|end|><|start|>assistant<|channel|>analysis to=python code<|message|>1 + \"a\"";
+    check("gpt-oss", text, Ending::Stop, "Let me see.", &[("python", r#"{"code":"1 + \"a\""}"#)]);
+    check("gpt-oss", "assistant means helper", Ending::Stop, "assistant means helper", &[]);
+}
+
 #[test]
 fn values_of_elements_may_quote_their_own_tags() {
     let text = "<tool_call>\n<function=note>\n<parameter=text>\na </parameter> b </function> </tool_call>\n\n</parameter>\n\
@@ -555,8 +594,11 @@ fn reading_is_linear_in_the_text() {
         ("functionary", "all\n", ">>>"),
         ("plain-json", "{\"name\": \"", "ping"),
     ] {
-        let (few, many) = (time(format, head, body, 4_000), time(format, head, body, 40_000));
-        assert!(many < few * 40.0 + 0.05, "{format} {head:?} {body:?}: {few} s for 4000 pieces, {many} s for 40000");
+        // The machine may be busy with other things; what is not linear is slow in every attempt.
+        let attempts: Vec<(f64, f64)> =
+            (0..5).map(|_| (time(format, head, body, 2_000), time(format, head, body, 20_000))).collect();
+        let is_linear = attempts.iter().any(|(few, many)| *many < few * 30.0);
+        assert!(is_linear, "{format} {head:?} {body:?}: seconds for 2000 and for 20000 pieces: {attempts:?}");
     }
 }
 

@@ -30,9 +30,19 @@ pub(super) async fn calls(reply: &mut Scanner, openers: &[&str]) {
         match line(reply).await {
             Ok(true) => {}
             Ok(false) => return,
-            Err(Broken::Ended) if !names_a_tool(reply) => return reply.release_block(),
-            Err(broken) => return reply.abandon(broken, &[]).await,
+            Err(broken) => return give_up(reply, broken, |name| Value::from(name).to_string()).await,
         }
+    }
+}
+
+/// Gives up on what was read without a marker: it was an ordinary text all along, unless it was cut off after it had named a declared
+/// tool, in the spelling of the format.
+pub(super) async fn give_up(reply: &mut Scanner, broken: Broken, spelling: impl Fn(&str) -> String) {
+    let names_a_tool = reply.tools().names().any(|name| reply.block().contains(&spelling(name)));
+    if broken == Broken::Ended && reply.expect_own_end().is_err() && names_a_tool {
+        reply.abandon(broken, &[]).await;
+    } else {
+        reply.release_block();
     }
 }
 
@@ -84,11 +94,6 @@ async fn value(reply: &mut Scanner) -> Read<()> {
         return Err(Broken::Malformed);
     }
     reply.json_value_within(open).await
-}
-
-/// Whether what was cut off has named a tool already.
-fn names_a_tool(reply: &Scanner) -> bool {
-    reply.tools().names().any(|name| reply.block().contains(&Value::from(name).to_string()))
 }
 
 /// Makes calls of a value: an object, an array of them, or `{"tool_calls": […]}`. `None` unless all of it is calls of declared tools.

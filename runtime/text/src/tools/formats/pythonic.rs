@@ -1,6 +1,6 @@
 //! Calls written in Python: `[name(key=value), …]`, in LFM2 between markers, in Llama 4 as the whole reply.
 
-use super::{Builtin, THINK};
+use super::{Builtin, THINK, bare};
 use crate::tools::scanner::{Broken, Read, Scanner};
 
 const OPEN: &str = "<|tool_call_start|>";
@@ -13,7 +13,7 @@ pub(super) const FORMAT: Builtin = Builtin {
     reasoning: THINK,
     read: |reply| {
         Box::pin(async move {
-            bare(reply).await;
+            unmarked(reply).await;
             while reply.content_until(&[OPEN]).await.is_some() {
                 if let Err(broken) = block(reply).await {
                     reply.abandon(broken, &[CLOSE]).await;
@@ -35,14 +35,14 @@ async fn block(reply: &mut Scanner) -> Read<()> {
 }
 
 /// Reads a list at the start of the reply. Nothing marks it, so all of it has to be calls of declared tools.
-async fn bare(reply: &mut Scanner) {
+async fn unmarked(reply: &mut Scanner) {
     reply.pass_opening().await;
     if reply.looking_at(&["["]).await.is_none() {
         return;
     }
     reply.begin_block();
     if let Err(broken) = calls(reply, true).await {
-        return reply.abandon(broken, &[]).await;
+        return bare::give_up(reply, broken, |name| format!("{name}(")).await;
     }
     reply.end_call();
     reply.end_block();
