@@ -2,7 +2,7 @@
 
 use minijinja::{Environment, Error, ErrorKind, Value, syntax::SyntaxConfig};
 
-use super::{Clock, filters, methods, python};
+use super::{Clock, filters, generator, methods, python, rewrite};
 
 /// What a template passed to `raise_exception`, as the cause of the engine's error.
 #[derive(Debug, thiserror::Error)]
@@ -31,8 +31,15 @@ pub(super) fn environment() -> Environment<'static> {
         environment.add_filter(name, filters::escape);
     }
     environment.add_filter("indent", filters::indent);
+    for (name, filter) in generator::going_through() {
+        environment.add_filter(name, generator::refusing_null(filter));
+    }
+    for (name, filter) in generator::generating() {
+        environment.add_filter(name, generator::as_generator(filter));
+    }
+    environment.add_filter(rewrite::GONE_THROUGH, generator::gone_through);
     environment.add_test("sequence", filters::is_sequence);
-    environment.add_test("iterable", filters::is_sequence);
+    environment.add_test("iterable", filters::is_iterable);
     environment.add_function("raise_exception", raise_exception);
     environment
 }

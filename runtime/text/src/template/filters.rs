@@ -5,13 +5,21 @@ use minijinja::{
     value::{Kwargs, ValueKind},
 };
 
-use super::python::{self, JsonStyle};
+use super::{
+    generator::is_generator,
+    python::{self, JsonStyle},
+};
 
 /// The widest indentation, in characters.
 const MAX_INDENT: usize = 256;
 
-/// Python's: anything that can be gone through, which text, mappings and even what is undefined can.
+/// Python's: anything with a length that can be gone through.
 pub(super) fn is_sequence(value: &Value) -> bool {
+    is_iterable(value) && !is_generator(value)
+}
+
+/// Python's: anything that can be gone through, which text, mappings and even what is undefined can.
+pub(super) fn is_iterable(value: &Value) -> bool {
     matches!(
         value.kind(),
         ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Iterable | ValueKind::Undefined

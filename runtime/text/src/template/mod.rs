@@ -7,10 +7,11 @@ mod clock;
 mod conversation;
 mod environment;
 mod filters;
-mod generation;
+mod generator;
 mod methods;
 mod prefill;
 mod python;
+mod rewrite;
 
 use std::sync::OnceLock;
 
@@ -89,7 +90,7 @@ impl ChatTemplate {
         let mut environment = environment::environment();
         for (name, source) in sources {
             environment
-                .add_template_owned(name.clone(), generation::without_generation_tags(source))
+                .add_template_owned(name.clone(), rewrite::rewrite(source))
                 .map_err(|error| engine_error(name, &error))?;
         }
         if sources.is_empty() {

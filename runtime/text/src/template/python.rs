@@ -8,6 +8,8 @@ use minijinja::{
     value::{Tuple, ValueKind},
 };
 
+use super::generator::{self, is_generator};
+
 /// Deeper values are refused: JSON that reaches a template is shallower, and printing recurses.
 const MAX_DEPTH: usize = 160;
 
@@ -63,6 +65,7 @@ fn write_repr(out: &mut Text, value: &Value, depth: usize) -> Result<(), Error> 
             }
             write(out, "}")
         }
+        ValueKind::Iterable if is_generator(value) => write(out, generator::PRINTED),
         ValueKind::Seq | ValueKind::Iterable => {
             let is_tuple = value.downcast_object_ref::<Tuple>().is_some();
             write(out, if is_tuple { "(" } else { "[" })?;

@@ -1,0 +1,166 @@
+//! Tags that the engine does not know or takes more lightly than Jinja2 does, rewritten before it sees them.
+
+/// The filter that `for` tags send what they go through to.
+pub(super) const GONE_THROUGH: &str = "kinfolk_gone_through";
+
+/// Rewrites two kinds of tags. Lines stay where they are.
+///
+/// * `{% generation %}` marks what the assistant wrote, for training; here it only passes its body through. The engine does
+///   not know the tag, so it becomes a block that does nothing else.
+/// * `{% for x in y %}` goes through [`GONE_THROUGH`], which refuses null: Python does, the engine takes it for nothing.
+pub(super) fn rewrite(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%").into_iter().chain(rest.find("{#")).chain(rest.find("{{")).min() {
+        let (before, tag) = rest.split_at(at);
+        out.push_str(before);
+        let ending = match &tag[..2] {
+            "{%" => "%}",
+            "{#" => "#}",
+            _ => "}}",
+        };
+        let len = tag_len(tag, ending);
+        let (tag, after) = tag.split_at(len);
+        match rewritten(tag) {
+            Some(rewritten) => out.push_str(&rewritten),
+            None => out.push_str(tag),
+        }
+        rest = after;
+        if tag_word(tag) == Some("raw") {
+            let end = end_of_raw(rest);
+            out.push_str(&rest[..end]);
+            rest = &rest[end..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Length of the tag at the start of `tag`, its end not looked for inside quoted text (comments have none).
+fn tag_len(tag: &str, ending: &str) -> usize {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in tag.char_indices().skip(2) {
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if c == '\\' => escaped = true,
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if tag[at..].starts_with(ending) => return at + ending.len(),
+            None if ending != "#}" && (c == '"' || c == '\'') => quote = Some(c),
+            None => {}
+        }
+    }
+    tag.len()
+}
+
+/// The first word of a block tag.
+fn tag_word(tag: &str) -> Option<&str> {
+    let inside = tag.strip_prefix("{%")?.trim_start_matches(['-', '+']).trim_start();
+    Some(inside.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default())
+}
+
+fn rewritten(tag: &str) -> Option<String> {
+    match tag_word(tag)? {
+        "generation" => Some(tag.replacen("generation", "with", 1)),
+        "endgeneration" => Some(tag.replacen("endgeneration", "endwith", 1)),
+        "for" => guarded(tag),
+        _ => None,
+    }
+}
+
+/// A `for` tag with what it goes through, between `in` and `if`, `recursive` or the end, sent to the filter.
+fn guarded(tag: &str) -> Option<String> {
+    let words = outer_words(tag);
+    let start = words.iter().find(|(_, word)| *word == "in").map(|(at, word)| at + word.len())?;
+    let end = words
+        .iter()
+        .find(|(at, word)| *at > start && matches!(*word, "if" | "recursive"))
+        .map_or_else(|| tag.trim_end_matches("%}").trim_end_matches(['-', '+']).len(), |(at, _)| *at);
+    let (head, rest) = tag.split_at_checked(start)?;
+    let (items, tail) = rest.split_at_checked(end.checked_sub(start)?)?;
+    Some(format!("{head} ({items})|{GONE_THROUGH} {tail}"))
+}
+
+/// The words of a tag that are neither quoted nor inside brackets, with their places.
+fn outer_words(tag: &str) -> Vec<(usize, &str)> {
+    let mut words = Vec::new();
+    let mut depth = 0usize;
+    let mut quote = None;
+    let mut escaped = false;
+    let mut word_start = None;
+    for (at, c) in tag.char_indices() {
+        if quote.is_none() && (c.is_alphanumeric() || c == '_') {
+            word_start.get_or_insert(at);
+            continue;
+        }
+        if let Some(start) = word_start.take()
+            && depth == 0
+        {
+            words.push((start, &tag[start..at]));
+        }
+        match (quote, c) {
+            (Some(_), _) if escaped => escaped = false,
+            (Some(_), '\\') => escaped = true,
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '(' | '[' | '{') => depth += usize::from(at > 0),
+            (None, ')' | ']' | '}') => depth = depth.saturating_sub(1),
+            (None, _) => {}
+        }
+    }
+    words
+}
+
+/// Where the tag that ends a raw block starts.
+fn end_of_raw(text: &str) -> usize {
+    let mut from = 0;
+    while let Some(at) = text[from..].find("{%") {
+        if tag_word(&text[from + at..]) == Some("endraw") {
+            return from + at;
+        }
+        from += at + 2;
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // D7
+    #[test]
+    fn generation_tags_become_blocks_that_do_nothing() {
+        for (source, expected) in [
+            ("a{% generation %}b{%- endgeneration -%}c", "a{% with %}b{%- endwith -%}c"),
+            ("{# {% generation %} #}", "{# {% generation %} #}"),
+            ("{{ '{% generation %}' }}", "{{ '{% generation %}' }}"),
+            ("{% raw %}{% generation %}{% endraw %}", "{% raw %}{% generation %}{% endraw %}"),
+            ("{% if generation %}{% endif %}", "{% if generation %}{% endif %}"),
+            ("{{ 'it\\'s %}' }}{% generation", "{{ 'it\\'s %}' }}{% with"),
+        ] {
+            assert_eq!(rewrite(source), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_for_tag_goes_through_is_guarded() {
+        for (source, items) in [
+            ("{% for x in y %}", ("{% for x in", " y ", "%}")),
+            ("{%- for x in y-%}", ("{%- for x in", " y", "-%}")),
+            ("{% for k, v in d.items() if v in w %}", ("{% for k, v in", " d.items() ", "if v in w %}")),
+            (
+                "{% for x in ['a if b', (c if d else e)] recursive %}",
+                ("{% for x in", " ['a if b', (c if d else e)] ", "recursive %}"),
+            ),
+            ("{% for(a)in(b)%}", ("{% for(a)in", "(b)", "%}")),
+        ] {
+            let (head, items, tail) = items;
+            assert_eq!(rewrite(source), format!("{head} ({items})|{GONE_THROUGH} {tail}"));
+        }
+        for source in ["{% for x y %}", "{% for", "{{ for x in y }}"] {
+            assert_eq!(rewrite(source), source);
+        }
+    }
+}
