@@ -43,7 +43,7 @@ pub use reasoning::ReasoningTags;
 pub use stop::{Pushed, StopStrings};
 pub use template::{ChatTemplate, Clock, RenderOptions};
 pub use text::Text;
-pub use tokenizer::{EncodeOptions, GgufVocabulary, Token, Tokenizer, TokenizerConfig};
+pub use tokenizer::{EncodeOptions, GgufVocabulary, Token, Tokenizer, TokenizerConfig, VocabularyOptions};
 pub use tools::{
     AllowedTypes, Broken, Ending, IsToken, ParsedReply, Piece, Read, Reading, ReplyDecoder, ReplyEvent, ReplyOptions,
     ReplyParser, Scanner, ToolCall, ToolFormat, ToolFormats, ToolSchemas,

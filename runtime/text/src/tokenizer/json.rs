@@ -15,7 +15,7 @@ use tokenizers::{
 use super::{
     Model, Tokenizer, TokenizerConfig,
     added::{AddedTokens, Strip},
-    vocabulary::{Spelling, TokenKind, Vocabulary, WORD_MARK, byte_token},
+    vocabulary::{Joint, Spelling, TokenKind, Vocabulary, WORD_MARK, byte_token},
 };
 use crate::{Result, TextError};
 
@@ -208,6 +208,9 @@ fn encode_error(error: tokenizers::Error) -> TextError {
 fn vocabulary(tokenizer: &tokenizers::Tokenizer, sections: &Sections) -> Result<Vocabulary> {
     let byte_fallback = sections.model.byte_fallback == Some(true) || mentions(&sections.decoder, "ByteFallback");
     let mut vocabulary = Vocabulary::new(spelling(sections), strips_first_space(&sections.decoder));
+    if !matches!(vocabulary.spelling(), Spelling::ByteLevel) {
+        vocabulary.joint = joint(&sections.decoder);
+    }
     for (text, id) in tokenizer.get_vocab(false) {
         let kind = match byte_token(&text) {
             Some(byte) if byte_fallback => TokenKind::Byte(byte),
@@ -249,13 +252,35 @@ fn spelling(sections: &Sections) -> Spelling {
                     ),
                 }
             }
-            Some("ByteFallback" | "Fuse" | "Strip") | None => {}
+            Some("ByteFallback" | "Fuse" | "Strip" | "WordPiece" | "BPEDecoder" | "CTC") | None => {}
             Some(other) => tracing::warn!(
                 "`tokenizer.json`: step `{other}` of section `decoder` is not known, tokens are written as they are spelled"
             ),
         }
     }
     Spelling::Pieces { replacements, added_verbatim: false }
+}
+
+/// What the decoder does between tokens. Defaults are those of `tokenizers`.
+fn joint(decoder: &Value) -> Joint {
+    if decoder.is_null() {
+        return Joint::Space;
+    }
+    let text =
+        |step: &Value, key: &str, default: &str| step.get(key).and_then(Value::as_str).unwrap_or(default).to_owned();
+    let tidy = |step: &Value| step.get("cleanup").and_then(Value::as_bool).unwrap_or(true);
+    let found = steps(decoder).into_iter().find_map(|step| match step.get("type").and_then(Value::as_str)? {
+        "WordPiece" => Some(Joint::WordPiece { prefix: text(step, "prefix", "##"), tidy: tidy(step) }),
+        "BPEDecoder" => Some(Joint::WordEnd { suffix: text(step, "suffix", "</w>") })
+            .filter(|joint| !matches!(joint, Joint::WordEnd { suffix } if suffix.is_empty())),
+        "CTC" => Some(Joint::Ctc {
+            padding: text(step, "pad_token", "<pad>"),
+            delimiter: text(step, "word_delimiter_token", "|"),
+            tidy: tidy(step),
+        }),
+        _ => None,
+    });
+    found.unwrap_or_default()
 }
 
 /// Whether decoding drops the space that encoding put in front.

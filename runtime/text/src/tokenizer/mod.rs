@@ -3,12 +3,17 @@
 mod added;
 mod bpe;
 mod byte_level;
+mod charsmap;
 mod config;
 mod gguf;
 mod json;
 mod pre_tokenizer;
+mod rwkv;
 mod spm;
+mod trie;
+mod unigram;
 pub(crate) mod vocabulary;
+mod word_piece;
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
@@ -18,10 +23,16 @@ use self::{
     added::{AddedTokens, Segment},
     bpe::Bpe,
     json::Pipeline,
+    rwkv::Rwkv,
     spm::Spm,
+    unigram::Unigram,
     vocabulary::Vocabulary,
+    word_piece::WordPiece,
 };
-pub use self::{config::TokenizerConfig, gguf::GgufVocabulary};
+pub use self::{
+    config::TokenizerConfig,
+    gguf::{GgufVocabulary, VocabularyOptions},
+};
 use crate::{Detokenizer, Result, TextError};
 
 /// A model's tokenizer, from `tokenizer.json` or from the vocabulary inside a GGUF file.
@@ -41,10 +52,24 @@ pub struct Tokenizer {
 
 /// What makes tokens of text without control tokens.
 #[derive(Debug)]
-pub(crate) enum Model {
+enum Model {
     Json(Box<Pipeline>),
-    Bpe { user_defined: AddedTokens, bpe: Box<Bpe> },
-    Spm { user_defined: AddedTokens, spm: Spm, space_prefix: bool },
+    Vocabulary { user_defined: AddedTokens, algorithm: Algorithm },
+}
+
+/// What makes tokens of text without added tokens.
+#[derive(Debug)]
+pub(crate) enum Algorithm {
+    Bpe(Box<Bpe>),
+    Spm {
+        spm: Spm,
+        space_prefix: bool,
+    },
+    WordPiece(WordPiece),
+    Unigram(Box<Unigram>),
+    Rwkv(Rwkv),
+    /// The model takes ids that are no text.
+    None,
 }
 
 /// How a text is to be read.
@@ -76,15 +101,24 @@ impl Tokenizer {
     /// # Errors
     /// `NoTokenizer` if there is neither; what is wrong with the one that is there.
     pub fn from_source(source: &Source) -> Result<Tokenizer> {
-        if let Some(metadata) = source.gguf()
-            && let Some(vocabulary) = GgufVocabulary::from_metadata(metadata)?
-        {
-            return vocabulary.build();
-        }
-        let Some(text) = source.sidecar("tokenizer.json")? else {
-            return Err(TextError::NoTokenizer { path: source.path().display().to_string() });
+        Tokenizer::from_source_with(source, &VocabularyOptions::default())
+    }
+
+    /// [`from_source`](Self::from_source), with what a host or a family decides about a vocabulary inside a GGUF file.
+    ///
+    /// # Errors
+    /// As [`from_source`](Self::from_source).
+    pub fn from_source_with(source: &Source, options: &VocabularyOptions) -> Result<Tokenizer> {
+        let inside = match source.gguf() {
+            Some(metadata) => GgufVocabulary::from_metadata(metadata)?,
+            None => None,
         };
-        Tokenizer::from_json(&text, &TokenizerConfig::from_source(source)?)
+        match (inside, source.sidecar("tokenizer.json")?) {
+            (Some(vocabulary), None) => vocabulary.build_with(options),
+            (Some(vocabulary), Some(_)) if !vocabulary.is_absent() => vocabulary.build_with(options),
+            (_, Some(text)) => Tokenizer::from_json(&text, &TokenizerConfig::from_source(source)?),
+            (None, None) => Err(TextError::NoTokenizer { path: source.path().display().to_string() }),
+        }
     }
 
     /// Reads the text of `tokenizer.json`. `config` is what the files beside it say.
@@ -176,25 +210,16 @@ impl Tokenizer {
 
     /// Encodes text without control tokens.
     fn encode_text(&self, text: &str, mut emit: impl FnMut(u32, Range<usize>)) -> Result<()> {
-        let user_defined = match &self.model {
+        let (user_defined, algorithm) = match &self.model {
             Model::Json(pipeline) => return pipeline.encode(text, false, emit),
-            Model::Bpe { user_defined, .. } | Model::Spm { user_defined, .. } => user_defined,
+            Model::Vocabulary { user_defined, algorithm } => (user_defined, algorithm),
         };
         for segment in user_defined.split(text, &[]) {
-            let range = match segment {
-                Segment::Token { id, range } => {
-                    emit(id, range);
-                    continue;
-                }
-                Segment::Text(range) => range,
-            };
-            let emit = |id, at| emit(id, shifted(at, range.start));
-            match &self.model {
-                Model::Json(_) => {}
-                Model::Bpe { bpe, .. } => bpe.encode(&self.vocabulary, &text[range.clone()], emit)?,
-                // The start or an added token precedes text here, never text: the space prefix is due.
-                Model::Spm { spm, space_prefix, .. } => {
-                    spm.encode(&self.vocabulary, &text[range.clone()], *space_prefix, emit);
+            match segment {
+                Segment::Token { id, range } => emit(id, range),
+                Segment::Text(range) => {
+                    let emit = |id, at| emit(id, shifted(at, range.start));
+                    algorithm.encode(&self.vocabulary, &text[range.clone()], emit)?;
                 }
             }
         }
@@ -279,6 +304,25 @@ impl TokenizerConfig {
         let tokenizer_config = source.sidecar("tokenizer_config.json")?;
         let special_tokens_map = source.sidecar("special_tokens_map.json")?;
         Ok(TokenizerConfig::from_json(tokenizer_config.as_deref(), special_tokens_map.as_deref()))
+    }
+}
+
+impl Algorithm {
+    fn encode(&self, vocabulary: &Vocabulary, text: &str, emit: impl FnMut(u32, Range<usize>)) -> Result<()> {
+        match self {
+            Algorithm::Bpe(bpe) => bpe.encode(vocabulary, text, emit),
+            // The start or an added token precedes text here, never text: the space prefix is due.
+            Algorithm::Spm { spm, space_prefix } => {
+                spm.encode(vocabulary, text, *space_prefix, emit);
+                Ok(())
+            }
+            Algorithm::WordPiece(word_piece) => word_piece.encode(text, emit),
+            Algorithm::Unigram(unigram) => unigram.encode(text, emit),
+            Algorithm::Rwkv(rwkv) => rwkv.encode(text, emit),
+            Algorithm::None => Err(TextError::Encode {
+                reason: "the model has no vocabulary: expected a prompt of token ids, found text".to_owned(),
+            }),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use super::byte_level;
+use super::{byte_level, rwkv};
 use crate::{Result, TextError};
 
 /// The word mark of SentencePiece, U+2581, written for a space.
@@ -40,6 +40,8 @@ impl TokenKind {
 pub(crate) enum Spelling {
     /// In the byte alphabet of GPT-2; added tokens as they are.
     ByteLevel,
+    /// As bytes with escapes, as RWKV's vocabularies have it.
+    Escaped,
     /// As text in which some strings stand for others, [`WORD_MARK`] for a space above all.
     Pieces {
         /// Replaced in this order.
@@ -47,6 +49,47 @@ pub(crate) enum Spelling {
         /// Whether added tokens are exempt. They are in a GGUF file, not in `tokenizer.json`.
         added_verbatim: bool,
     },
+}
+
+/// What decoding puts between tokens, or takes away where they meet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Joint {
+    /// Nothing: the text is the tokens' bytes.
+    #[default]
+    None,
+    /// A space, as `tokenizers` does without a decoder.
+    Space,
+    /// A space, unless the token starts with the prefix, which goes. `tidy`: some spaces go again, see [`tidied`].
+    WordPiece {
+        /// `##`, as a rule.
+        prefix: String,
+        tidy: bool,
+    },
+    /// A space where the suffix was; nothing where it was at the end.
+    WordEnd {
+        /// `</w>`, as a rule.
+        suffix: String,
+    },
+    /// Of equal tokens in a row one stays, and padding goes.
+    Ctc { padding: String, delimiter: String, tidy: bool },
+}
+
+/// A stretch of text without the spaces that splitting English into words has put there. The order is that of `tokenizers`.
+pub(crate) fn tidied(text: &str) -> String {
+    const RULES: [(&str, &str); 11] = [
+        (" .", "."),
+        (" ?", "?"),
+        (" !", "!"),
+        (" ,", ","),
+        (" ' ", "'"),
+        (" n't", "n't"),
+        (" 'm", "'m"),
+        (" do not", " don't"),
+        (" 's", "'s"),
+        (" 've", "'ve"),
+        (" 're", "'re"),
+    ];
+    RULES.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +106,8 @@ pub(crate) struct Vocabulary {
     spelling: Spelling,
     /// Whether the first space of a decoded text is the tokenizer's, not the text's.
     pub(crate) strips_first_space: bool,
+    /// What happens between tokens.
+    pub(crate) joint: Joint,
 }
 
 impl std::fmt::Debug for Vocabulary {
@@ -73,7 +118,12 @@ impl std::fmt::Debug for Vocabulary {
 
 impl Vocabulary {
     pub(crate) fn new(spelling: Spelling, strips_first_space: bool) -> Vocabulary {
-        Vocabulary { entries: Vec::new(), ids: HashMap::new(), spelling, strips_first_space }
+        Vocabulary { entries: Vec::new(), ids: HashMap::new(), spelling, strips_first_space, joint: Joint::None }
+    }
+
+    /// How spellings stand for bytes.
+    pub(crate) fn spelling(&self) -> &Spelling {
+        &self.spelling
     }
 
     /// Enters a token. A later token of the same spelling takes the spelling over.
@@ -91,6 +141,11 @@ impl Vocabulary {
         self.entries[place] = Some(Entry { text: text.into(), kind });
         self.ids.insert(text.into(), id);
         Ok(())
+    }
+
+    /// Makes room for ids without a token.
+    pub(crate) fn leave_holes(&mut self, n_tokens: usize) {
+        self.entries.resize(n_tokens.min(MAX_TOKENS), None);
     }
 
     /// One more than the highest id.
@@ -131,6 +186,7 @@ impl Vocabulary {
                 Some(bytes) => Cow::Owned(bytes),
                 None => Cow::Borrowed(text.as_bytes()),
             },
+            (Spelling::Escaped, _) => Cow::Owned(rwkv::unescaped(text)),
             (Spelling::Pieces { added_verbatim: true, .. }, _) if added => Cow::Borrowed(text.as_bytes()),
             (Spelling::Pieces { replacements, .. }, _) => {
                 let mut spelled = Cow::Borrowed(&**text);

@@ -109,6 +109,7 @@ proptest! {
             add_eos: add[1],
             add_space_prefix: add[2],
             model_name: Some("phi-3".to_owned()),
+            ..GgufVocabulary::default()
         };
         if let Ok(tokenizer) = vocabulary.build() {
             use_it(&tokenizer, &text);

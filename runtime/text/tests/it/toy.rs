@@ -36,7 +36,7 @@ pub fn vocabulary(kind: &str) -> GgufVocabulary {
         add_bos: data["add_bos_token"].as_bool(),
         add_eos: data["add_eos_token"].as_bool(),
         add_space_prefix: data["add_space_prefix"].as_bool(),
-        model_name: None,
+        ..GgufVocabulary::default()
     }
 }
 

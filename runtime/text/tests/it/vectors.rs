@@ -172,6 +172,11 @@ fn deepseek_llm_equals_llama_cpp() {
 }
 
 #[test]
+fn bert_bge_equals_llama_cpp() {
+    check_vocabulary("bert-bge");
+}
+
+#[test]
 fn smollm2_equals_llama_cpp() {
     check_model("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m-instruct.extra.json");
 }

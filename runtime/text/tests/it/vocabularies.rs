@@ -68,8 +68,8 @@ fn merges_of_unknown_tokens_and_missing_merges_are_errors() {
 
 #[test]
 fn kinds_and_rules_without_an_implementation_are_errors_that_list_what_there_is() {
-    let message = error(GgufVocabulary { kind: "rwkv".to_owned(), ..typed() }).to_string();
-    assert!(message.contains("`rwkv`") && message.contains("`gpt2`"), "{message}");
+    let message = error(GgufVocabulary { kind: "plamo".to_owned(), ..typed() }).to_string();
+    assert!(message.contains("`plamo`") && message.contains("`gpt2`"), "{message}");
     let pre =
         GgufVocabulary { kind: "gpt2".to_owned(), pre: Some("klingon".to_owned()), merges: Some(vec![]), ..typed() };
     let message = error(pre).to_string();
