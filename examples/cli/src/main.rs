@@ -21,6 +21,7 @@ kinfolk::enroll!();
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    interrupt::listen();
     let cancel = Cancel::new();
     let done = match cli.command {
         None => commands::story::run(&cancel),
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         Some(Command::Families(args)) => commands::families::run(&args),
         Some(Command::Tokenize(args)) => commands::tokenize::run(&args),
         Some(Command::Template(args)) => commands::template::run(&args),
-        Some(Command::Verify(args)) => commands::verify::run(&args, &cancel),
+        Some(Command::Verify(args)) => commands::verify::run(&args),
     };
     match done {
         Ok(_) if cancel.is_cancelled() => ExitCode::from(interrupt::EXIT_CODE),
