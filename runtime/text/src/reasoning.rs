@@ -2,9 +2,9 @@
 
 /// The tags around reasoning.
 ///
-/// A [`ReplyParser`](crate::ReplyParser) splits by them. Where a tag is a token of the vocabulary only that token counts, so a model may
-/// write about the tags; elsewhere their text counts. The first closing tag ends a block, whatever was quoted in it:
-/// streams and whole texts are split by the same code.
+/// A [`ReplyParser`](crate::ReplyParser) splits by them. Where a tag is a token of the vocabulary only that token
+/// counts, so a model may write about the tags; elsewhere their text counts. The first closing tag ends a block,
+/// whatever was quoted in it: streams and whole texts are split by the same code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasoningTags {
     /// Begins a block.
@@ -36,8 +36,8 @@ impl ReasoningTags {
 
     /// Whether a rendered prompt ends with the opening tag, so that the reply starts inside the block.
     ///
-    /// White space after the tag does not count. A prompt that ends further inside a block, with words of a reply to go on with,
-    /// is not seen here: give those words to the parser before the reply, and drop the events.
+    /// White space after the tag does not count. A prompt that ends further inside a block, with words of a reply to go
+    /// on with, is not seen here: give those words to the parser before the reply, and drop the events.
     pub fn opened_by(&self, prompt: &str) -> bool {
         prompt.trim_end().ends_with(&self.open)
     }

@@ -2,9 +2,9 @@
 
 /// Looks for stop strings in a text that comes in pieces, wherever the pieces are cut.
 ///
-/// The string that starts first stops the reply, and of those that start at the same place the longest: as if the whole text
-/// had been searched at once. Only what may still be part of a stop string is held back. One machine serves streams and
-/// whole texts: a whole text is a stream of one piece.
+/// The string that starts first stops the reply, and of those that start at the same place the longest: as if the whole
+/// text had been searched at once. Only what may still be part of a stop string is held back. One machine serves
+/// streams and whole texts: a whole text is a stream of one piece.
 ///
 /// # Cost
 /// O(bytes of the piece × stop strings), amortised (Knuth, Morris and Pratt's automaton for each string).
@@ -46,8 +46,8 @@ struct Match {
 }
 
 impl StopStrings {
-    /// Arms the strings. Empty ones are never armed, since they would stop every reply before it starts; they keep their
-    /// place in the list.
+    /// Arms the strings. Empty ones are never armed, since they would stop every reply before it starts; they keep
+    /// their place in the list.
     pub fn new<S: Into<String>>(stops: impl IntoIterator<Item = S>) -> StopStrings {
         StopStrings {
             stops: stops.into_iter().map(|stop| Automaton::new(stop.into())).collect(),

@@ -10,7 +10,8 @@ use crate::{
 
 /// Makes the parts of a reply of its tokens: text, stop strings, then content, reasoning and calls.
 ///
-/// Stop strings are looked for in all the text of the reply, reasoning and calls included, as they are in other runtimes.
+/// Stop strings are looked for in all the text of the reply, reasoning and calls included, as they are in other
+/// runtimes.
 #[derive(Debug)]
 pub struct ReplyDecoder<'a> {
     tokenizer: &'a Tokenizer,

@@ -6,7 +6,8 @@ const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmn
 /// Mistral's templates refuse ids of another length or with other characters; no other template minds.
 const ID_LEN: usize = 9;
 
-/// Makes the ids of one reply: the same for the same seed and place, so that they do not depend on how the text arrives.
+/// Makes the ids of one reply: the same for the same seed and place, so that they do not depend on how the text
+/// arrives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallIds {
     seed: u64,

@@ -160,8 +160,8 @@ impl Scanner {
 
     /// Reads a call that is written as one JSON object, and leaves it open: what follows decides whether it is one.
     ///
-    /// The arguments are an object, or a string that holds one. They may be missing where the tool requires none. Other keys are
-    /// passed over; `{"function": {…}}` around the keys is, too.
+    /// The arguments are an object, or a string that holds one. They may be missing where the tool requires none. Other
+    /// keys are passed over; `{"function": {…}}` around the keys is, too.
     pub(super) async fn call_object(&mut self, keys: &CallKeys) -> Read<()> {
         let mut object = CallObject::default();
         let mut depth = 1;
@@ -266,6 +266,13 @@ impl Scanner {
         self.call_object(keys).await?;
         self.end_call();
         Ok(())
+    }
+
+    /// Reads call objects and the marker after them, unless the reply ends before it.
+    pub(super) async fn call_objects_until(&mut self, keys: &CallKeys, close: &str) -> Read<()> {
+        self.call_objects(keys).await?;
+        self.space().await;
+        if self.peek().await.is_some() { self.expect(close).await } else { Ok(()) }
     }
 
     /// Reads an array of call objects after its bracket.

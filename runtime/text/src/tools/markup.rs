@@ -30,8 +30,8 @@ pub(super) struct Head {
 impl Scanner {
     /// Reads elements up to the tag that ends the call, as the arguments of the open call of `tool`.
     ///
-    /// The value of an element ends where its closing tag is followed by another element or the end of the call, so that tags
-    /// quoted in it stay text. Its type is what the head says, or the tool's schema.
+    /// The value of an element ends where its closing tag is followed by another element or the end of the call, so
+    /// that tags quoted in it stay text. Its type is what the head says, or the tool's schema.
     pub(super) async fn markup_arguments(
         &mut self,
         tool: &str,

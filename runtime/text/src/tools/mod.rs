@@ -1,5 +1,6 @@
 //! How models call tools, and how a reply is split into content, reasoning and calls.
 
+mod channel;
 mod decoder;
 mod formats;
 mod ids;
@@ -25,7 +26,8 @@ pub type Reading<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// A way to write calls of tools.
 ///
-/// A family whose models have their own implements it and enrols it with [`submit_tool_format!`](crate::submit_tool_format).
+/// A family whose models have their own implements it and enrols it with
+/// [`submit_tool_format!`](crate::submit_tool_format).
 ///
 /// # Example
 /// ```
@@ -97,7 +99,8 @@ pub struct Enrolled(pub &'static dyn ToolFormat);
 
 inventory::collect!(Enrolled);
 
-/// Enrols a value of a type that is a [`ToolFormat`], so that [`ToolFormats::linked`] knows it in every host the crate is linked into.
+/// Enrols a value of a type that is a [`ToolFormat`], so that [`ToolFormats::linked`] knows it in every host the crate
+/// is linked into.
 #[macro_export]
 macro_rules! submit_tool_format {
     ($format:expr) => {
@@ -124,8 +127,8 @@ impl ToolFormats {
         ToolFormats { formats: formats::ALL.iter().map(|&format| Arc::new(format) as _).collect() }
     }
 
-    /// The formats of this crate and those of every crate linked into the program. An enrolled one replaces one of this crate of
-    /// the same name.
+    /// The formats of this crate and those of every crate linked into the program. An enrolled one replaces one of this
+    /// crate of the same name.
     pub fn linked() -> ToolFormats {
         let mut enrolled: Vec<_> = inventory::iter::<Enrolled>().map(|enrolled| enrolled.0).collect();
         // The order of linking decides nothing.
@@ -154,7 +157,8 @@ impl ToolFormats {
 
     /// The format of a model: what its template writes, or else what its family says.
     ///
-    /// The template goes first because a fine-tune brings its own, while the family knows only what the lineage is used to.
+    /// The template goes first because a fine-tune brings its own, while the family knows only what the lineage is used
+    /// to.
     pub fn choose(&self, template: Option<&str>, convention: Option<&str>) -> Option<Arc<dyn ToolFormat>> {
         let by_template = template.and_then(|template| self.detect(template));
         by_template.or_else(|| self.get(convention?))

@@ -150,10 +150,12 @@ pub struct ReplyOptions {
     pub reasoning: Option<ReasoningTags>,
     /// Whether the prompt left a block of reasoning open: see [`ReasoningTags::opened_by`].
     pub starts_in_reasoning: bool,
-    /// Which markers are tokens of the vocabulary and therefore count only as [`Piece::Token`]. `None`: none are, all is text.
+    /// Which markers are tokens of the vocabulary and therefore count only as [`Piece::Token`]. `None`: none are, all
+    /// is text.
     pub is_token: Option<IsToken>,
-    /// Tells arguments while the call is still being written, instead of a whole call once it is known to be one. A call that turns
-    /// out to be malformed is then taken back by [`ReplyEvent::ToolCallAbandoned`], which not every wire format can say.
+    /// Tells arguments while the call is still being written, instead of a whole call once it is known to be one. A
+    /// call that turns out to be malformed is then taken back by [`ReplyEvent::ToolCallAbandoned`], which not every
+    /// wire format can say.
     pub stream_arguments: bool,
     /// Where the ids of calls come from that the model gives none. A host gives every reply its own.
     pub id_seed: u64,
@@ -183,9 +185,9 @@ impl fmt::Debug for ReplyOptions {
 
 /// Splits the text of a reply into content, reasoning and calls, as it comes.
 ///
-/// How the text is cut into pieces makes no difference to what is told in all. White space between markup and text is layout and
-/// left out; content without markup is passed on as it is. A call is told when it is complete and well-formed; otherwise its text
-/// stays content, markers included.
+/// How the text is cut into pieces makes no difference to what is told in all. White space between markup and text is
+/// layout and left out; content without markup is passed on as it is. A call is told when it is complete and
+/// well-formed; otherwise its text stays content, markers included.
 ///
 /// # Cost
 /// Linear in the text. What is held back is white space, the beginning of a marker, or a call.

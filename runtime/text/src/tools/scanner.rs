@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    channel::Channel,
     ids::CallIds,
     reply::{Ending, Piece, ReplyEvent},
     schema::ToolSchemas,
@@ -31,11 +32,11 @@ pub type Read<T> = std::result::Result<T, Broken>;
 
 /// Reads a reply that is still being written: every method waits until the text it needs is there.
 ///
-/// A format is an async function over a scanner, which reads like a parser of whole text. There is no executor behind it: the
-/// [`ReplyParser`](crate::ReplyParser) continues the function whenever it is given more text.
+/// A format is an async function over a scanner, which reads like a parser of whole text. There is no executor behind
+/// it: the [`ReplyParser`](crate::ReplyParser) continues the function whenever it is given more text.
 ///
-/// Text that a format passes over between [`content_until`](Self::content_until) and [`end_block`](Self::end_block) is kept, so that
-/// [`abandon`](Self::abandon) can give it back as it was.
+/// Text that a format passes over between [`content_until`](Self::content_until) and [`end_block`](Self::end_block) is
+/// kept, so that [`abandon`](Self::abandon) can give it back as it was.
 pub struct Scanner {
     wire: Arc<Mutex<Wire>>,
     tools: Arc<ToolSchemas>,
@@ -103,16 +104,6 @@ enum Way {
     Reasoning,
 }
 
-/// Content or reasoning: text in which the white space next to markup is layout, not text.
-#[derive(Default)]
-struct Channel {
-    /// White space that counts only if text follows.
-    held: String,
-    started: bool,
-    /// Whether markup stands after the last text.
-    gap: bool,
-}
-
 /// How far a literal stands at a place.
 enum Found {
     Yes,
@@ -149,8 +140,8 @@ impl Scanner {
         &self.tools
     }
 
-    /// Whether the prompt left a block of reasoning open that has not been read yet, for a format that reads reasoning itself.
-    /// Asking settles it: the scanner will not read the block then.
+    /// Whether the prompt left a block of reasoning open that has not been read yet, for a format that reads reasoning
+    /// itself. Asking settles it: the scanner will not read the block then.
     pub fn take_open_reasoning(&mut self) -> bool {
         std::mem::take(&mut self.opens_in_reasoning)
     }
@@ -190,7 +181,8 @@ impl Scanner {
         }
     }
 
-    /// Whether some wanted characters, but no more than `longest`, and then one of the literals come next, without reading them.
+    /// Whether some wanted characters, but no more than `longest`, and then one of the literals come next, without
+    /// reading them.
     pub(super) async fn looking_past(
         &mut self,
         wanted: impl Fn(char) -> bool + Send,
@@ -299,7 +291,8 @@ impl Scanner {
         Ok(which)
     }
 
-    /// Reads up to the first of some literals, but not that, handing the text on as it comes. `None` at the end of the reply.
+    /// Reads up to the first of some literals, but not that, handing the text on as it comes. `None` at the end of the
+    /// reply.
     pub async fn pass_before(
         &mut self,
         literals: &[&str],
@@ -320,9 +313,9 @@ impl Scanner {
 
     // Text for the reader.
 
-    /// Passes content on until one of the markers, and reads that too; says which it was. `None` at the end of the reply.
-    /// Blocks of reasoning on the way are passed on as such. A block begins with the marker. No marker may be the beginning
-    /// of another one.
+    /// Passes content on until one of the markers, and reads that too; says which it was. `None` at the end of the
+    /// reply. Blocks of reasoning on the way are passed on as such. A block begins with the marker. No marker may be
+    /// the beginning of another one.
     pub async fn content_until(&mut self, markers: &[&str]) -> Option<usize> {
         self.end_block();
         let tags = self.reasoning.clone();
@@ -362,8 +355,8 @@ impl Scanner {
         }
     }
 
-    /// Passes reasoning on until one of the markers, and reads that too. `None` at the end of the reply. For formats that have more
-    /// than a pair of tags for it.
+    /// Passes reasoning on until one of the markers, and reads that too. `None` at the end of the reply. For formats
+    /// that have more than a pair of tags for it.
     pub async fn reasoning_until(&mut self, markers: &[&str]) -> Option<usize> {
         self.end_block();
         self.thoughts.separate();
@@ -450,8 +443,8 @@ impl Scanner {
         self.say(Way::Content, &text);
     }
 
-    /// Gives up on a call. Cut off by the limit, it is told as incomplete; otherwise the block is content, up to and including the
-    /// first of `closers`, so that nothing inside a broken call is taken for another.
+    /// Gives up on a call. Cut off by the limit, it is told as incomplete; otherwise the block is content, up to and
+    /// including the first of `closers`, so that nothing inside a broken call is taken for another.
     pub async fn abandon(&mut self, broken: Broken, closers: &[&str]) {
         if broken == Broken::Ended && self.ending == Some(Ending::Length) {
             self.drop_call();
@@ -600,7 +593,8 @@ impl Scanner {
         .await
     }
 
-    /// Waits for more text. True if there is none and all is read: what looked like the beginning of a literal is text then.
+    /// Waits for more text. True if there is none and all is read: what looked like the beginning of a literal is text
+    /// then.
     async fn is_over(&mut self) -> bool {
         !self.more().await && self.unread().is_empty()
     }
@@ -679,7 +673,8 @@ impl Scanner {
         (unread.len(), None)
     }
 
-    /// How far a literal stands at a place of the buffer. One that is a token of the vocabulary counts only as that token.
+    /// How far a literal stands at a place of the buffer. One that is a token of the vocabulary counts only as that
+    /// token.
     fn literal_at(&self, place: usize, literal: &str) -> Found {
         let text = &self.buffer[place..];
         if text.starts_with(literal) {
@@ -692,40 +687,5 @@ impl Scanner {
         } else {
             Found::No
         }
-    }
-}
-
-impl Channel {
-    /// What of a text can be told now, with the white space held before it.
-    fn write(&mut self, text: &str) -> String {
-        let body = text.trim_end();
-        if body.is_empty() {
-            self.held.push_str(text);
-            return String::new();
-        }
-        let mut told = std::mem::take(&mut self.held);
-        told.push_str(body);
-        self.held.push_str(&text[body.len()..]);
-        // Before the first text, white space next to markup is layout.
-        if !self.started && self.gap {
-            told.drain(..told.len() - told.trim_start().len());
-        }
-        self.started = true;
-        self.gap = false;
-        told
-    }
-
-    /// Separates what follows from what is there.
-    fn separate(&mut self) {
-        if self.started && self.held.is_empty() {
-            self.held.push('\n');
-        }
-        self.gap = true;
-    }
-
-    /// The white space at the end, if it is no layout.
-    fn end(&mut self) -> String {
-        let held = std::mem::take(&mut self.held);
-        if self.gap { String::new() } else { held }
     }
 }

@@ -18,8 +18,8 @@ pub struct AllowedTypes {
 }
 
 impl ToolSchemas {
-    /// Reads tools in OpenAI's form, `{"type": "function", "function": {"name", "parameters"}}`, or the inner object alone.
-    /// Entries without a name are ignored with a warning: they cannot be called.
+    /// Reads tools in OpenAI's form, `{"type": "function", "function": {"name", "parameters"}}`, or the inner object
+    /// alone. Entries without a name are ignored with a warning: they cannot be called.
     pub fn new(tools: &[Value]) -> ToolSchemas {
         let mut schemas = ToolSchemas::default();
         for tool in tools {

@@ -194,6 +194,9 @@ fn a_template_tells_its_format() {
         ("Qwen3-Coder", "qwen3-coder"),
         ("Qwen3.5-4B", "qwen3-coder"),
         ("fireworks-ai-llama-3-firefunction-v2", "phi4-mini"),
+        ("ByteDance-Seed-OSS", "seed-oss"),
+        ("NVIDIA-Nemotron-Nano-v2", "nemotron"),
+        ("unsloth-Apriel-1.5", "apriel"),
     ] {
         let file = shared::json(folder.join(format!("{template}.json")));
         let found = formats.detect(file["template"].as_str().unwrap());
@@ -248,7 +251,8 @@ fn h2_an_end_marker_inside_a_string_ends_nothing() {
     check("hermes", nested, Ending::Stop, nested, &[]);
 }
 
-// H4: several objects are several calls where the format can say so; elsewhere the rest is kept, and nothing becomes `{}`.
+// H4: several objects are several calls where the format can say so; elsewhere the rest is kept, and nothing becomes
+// `{}`.
 #[test]
 fn h4_concatenated_objects_are_never_merged_or_emptied() {
     let calls =
@@ -375,6 +379,23 @@ fn text_and_calls_keep_their_order() {
         ["text One", "call ping", "{}", "ToolCallEnd { index: 0 }", "text two", "reasoning hm", "text three."];
     assert_eq!(kinds, expected);
     assert_eq!(reply.content, "One  two  three.");
+}
+
+#[test]
+fn formats_of_which_the_reference_has_no_cases_are_read() {
+    let seed = "Hm.<seed:tool_call>\n<function=note>\n<parameter=text>a\n</parameter>\n</function>\n</seed:tool_call>";
+    check("seed-oss", seed, Ending::Stop, "Hm.", &[("note", r#"{"text":"a\n"}"#)]);
+    let array = r#"[{"name": "ping", "arguments": {}}, {"name": "add", "arguments": {"a": 1}}]"#;
+    let calls = [("ping", "{}"), ("add", r#"{"a": 1}"#)];
+    check("nemotron", &format!("A<TOOLCALL>{array}</TOOLCALL>"), Ending::Stop, "A", &calls);
+    check("apriel", &format!("A\n<tool_calls>{array}</tool_calls>\n"), Ending::Stop, "A", &calls);
+    check(
+        "command-r",
+        "Action:```json\n[{\"tool_name\": \"ping\", \"parameters\": {}}]\n```",
+        Ending::Stop,
+        "",
+        &calls[..1],
+    );
 }
 
 /// Cut off before it has named a tool, text without markers is not taken for a call.
@@ -571,7 +592,8 @@ pub fn cut<'a>(text: &'a str, cuts: &[prop::sample::Index]) -> Vec<&'a str> {
     chosen.windows(2).map(|ends| &text[ends[0]..ends[1]]).collect()
 }
 
-/// A marker that never comes, or a call that never ends, costs no more than its text: ten times the text takes about ten times as long.
+/// A marker that never comes, or a call that never ends, costs no more than its text: ten times the text takes about
+/// ten times as long.
 #[test]
 fn reading_is_linear_in_the_text() {
     let time = |format: &str, head: &str, body: &str, times: usize| {

@@ -1,7 +1,7 @@
 //! Calls without markers: JSON that is all of the reply, or its first line.
 //!
-//! Nothing but the text says that this is a call, so it has to be one without doubt: it stands at the start of the reply, nothing else
-//! stands on its last line, and it calls a declared tool.
+//! Nothing but the text says that this is a call, so it has to be one without doubt: it stands at the start of the
+//! reply, nothing else stands on its last line, and it calls a declared tool.
 
 use serde_json::{Map, Value};
 
@@ -35,8 +35,8 @@ pub(super) async fn calls(reply: &mut Scanner, openers: &[&str]) {
     }
 }
 
-/// Gives up on what was read without a marker: it was an ordinary text all along, unless it was cut off after it had named a declared
-/// tool, in the spelling of the format.
+/// Gives up on what was read without a marker: it was an ordinary text all along, unless it was cut off after it had
+/// named a declared tool, in the spelling of the format.
 pub(super) async fn give_up(reply: &mut Scanner, broken: Broken, spelling: impl Fn(&str) -> String) {
     let names_a_tool = reply.tools().names().any(|name| reply.block().contains(&spelling(name)));
     if broken == Broken::Ended && reply.expect_own_end().is_err() && names_a_tool {
@@ -80,7 +80,8 @@ async fn line(reply: &mut Scanner) -> Read<bool> {
     Ok(goes_on)
 }
 
-/// Reads a JSON object, or an array of them. What begins like no call is given up at once, so that other JSON is not held back.
+/// Reads a JSON object, or an array of them. What begins like no call is given up at once, so that other JSON is not
+/// held back.
 async fn value(reply: &mut Scanner) -> Read<()> {
     let mut open = Vec::new();
     if reply.eat("[").await {
@@ -96,7 +97,8 @@ async fn value(reply: &mut Scanner) -> Read<()> {
     reply.json_value_within(open).await
 }
 
-/// Makes calls of a value: an object, an array of them, or `{"tool_calls": […]}`. `None` unless all of it is calls of declared tools.
+/// Makes calls of a value: an object, an array of them, or `{"tool_calls": […]}`. `None` unless all of it is calls of
+/// declared tools.
 fn read_calls(json: &str, tools: &ToolSchemas) -> Option<Vec<Call>> {
     let value: Value = serde_json::from_str(json).ok()?;
     let objects = match &value {

@@ -1,4 +1,5 @@
-//! DeepSeek. V3 and R1: a name and arguments in a fence, between markers; V3.1: without the fence; V3.2: elements with the prefix `｜DSML｜`.
+//! DeepSeek. V3 and R1: a name and arguments in a fence, between markers; V3.1: without the fence; V3.2: elements with
+//! the prefix `｜DSML｜`.
 
 use super::{
     Builtin, THINK,

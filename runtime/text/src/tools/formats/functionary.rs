@@ -1,5 +1,5 @@
-//! Functionary. 3.1: `<function=NAME>` JSON `</function>`, and code after `<|python_tag|>`. 3.2: blocks of `>>>NAME`, a line break and a body, where `all` is
-//! for the reader and the prompt has written the first `>>>`.
+//! Functionary. 3.1: `<function=NAME>` JSON `</function>`, and code after `<|python_tag|>`. 3.2: blocks of `>>>NAME`, a
+//! line break and a body, where `all` is for the reader and the prompt has written the first `>>>`.
 
 use super::{Builtin, llama3};
 use crate::tools::{
@@ -66,7 +66,8 @@ async fn function(reply: &mut Scanner) -> Read<()> {
     Ok(())
 }
 
-/// Version 3.2, after the head of the first block. A head is a name that is known and a line break: other arrows are text.
+/// Version 3.2, after the head of the first block. A head is a name that is known and a line break: other arrows are
+/// text.
 async fn blocks(reply: &mut Scanner, names: &[String], heads: &[&str], first: usize) {
     let mut head = Some(first);
     while let Some(which) = head {

@@ -1,4 +1,5 @@
-//! Gemma: `call:NAME{key:value,…}` between markers. Strings stand verbatim between two marks, keys are bare. Gemma 4 thinks in a channel named `thought`.
+//! Gemma: `call:NAME{key:value,…}` between markers. Strings stand verbatim between two marks, keys are bare. Gemma 4
+//! thinks in a channel named `thought`.
 
 use super::Builtin;
 use crate::tools::{

@@ -1,4 +1,5 @@
-//! Granite. 3.x: `<|tool_call|>` and a JSON array; 4.x: `<tool_call>` blocks as in Hermes. 3.3 answers inside `<response>` after it has thought.
+//! Granite. 3.x: `<|tool_call|>` and a JSON array; 4.x: `<tool_call>` blocks as in Hermes. 3.3 answers inside
+//! `<response>` after it has thought.
 
 use super::{Builtin, NAME_ARGUMENTS, THINK, hermes};
 

@@ -1,8 +1,8 @@
-//! Harmony, the format of gpt-oss: messages in channels. `analysis` is reasoning, `final` is content, a message with a recipient is a call, and
-//! `commentary` without one is a preamble for the reader.
+//! Harmony, the format of gpt-oss: messages in channels. `analysis` is reasoning, `final` is content, a message with a
+//! recipient is a call, and `commentary` without one is a preamble for the reader.
 //!
-//! `<|start|>ROLE to=RECIPIENT<|channel|>NAME to=RECIPIENT <|constrain|>json<|message|>` body `<|end|>`. The prompt ends with
-//! `<|start|>assistant`, so that a reply begins inside a head.
+//! `<|start|>ROLE to=RECIPIENT<|channel|>NAME to=RECIPIENT <|constrain|>json<|message|>` body `<|end|>`. The prompt
+//! ends with `<|start|>assistant`, so that a reply begins inside a head.
 
 use super::Builtin;
 use crate::tools::scanner::{Read, Scanner};

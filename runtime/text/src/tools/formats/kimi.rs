@@ -1,5 +1,5 @@
-//! Kimi K2: `<|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>` JSON `<|tool_call_end|>` inside a section. The id is the whole
-//! `functions.NAME:INDEX`.
+//! Kimi K2: `<|tool_call_begin|>functions.NAME:INDEX<|tool_call_argument_begin|>` JSON `<|tool_call_end|>` inside a
+//! section. The id is the whole `functions.NAME:INDEX`.
 
 use super::{Builtin, THINK};
 use crate::tools::scanner::{Broken, Read, Scanner};

@@ -1,5 +1,6 @@
-//! Llama 3: the whole reply is a JSON object `{name, parameters}`, also several with `;` between them. After `<|python_tag|>` comes such an object, a
-//! call of a built-in tool `NAME.call(key="value")`, or code for the interpreter.
+//! Llama 3: the whole reply is a JSON object `{name, parameters}`, also several with `;` between them. After
+//! `<|python_tag|>` comes such an object, a call of a built-in tool `NAME.call(key="value")`, or code for the
+//! interpreter.
 
 use super::{Builtin, NAME_ARGUMENTS, bare};
 use crate::tools::scanner::{Read, Scanner};
@@ -70,7 +71,8 @@ impl Scanner {
         Ok(())
     }
 
-    /// Reads code up to one of the literals, without reading that, or to the end of the reply, as the argument `code` of the open call.
+    /// Reads code up to one of the literals, without reading that, or to the end of the reply, as the argument `code`
+    /// of the open call.
     pub(in crate::tools) async fn code(&mut self, ends: &[&str]) -> Read<()> {
         self.arguments("{\"code\":\"");
         let found = self.pass_before(ends, |scanner, piece| scanner.arguments_text(piece)).await;

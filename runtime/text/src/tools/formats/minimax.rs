@@ -1,4 +1,5 @@
-//! MiniMax. M2: `<minimax:tool_call>` with `<invoke name="…">` and `<parameter name="…">` elements. M1: `<tool_calls>` with a JSON object a line.
+//! MiniMax. M2: `<minimax:tool_call>` with `<invoke name="…">` and `<parameter name="…">` elements. M1: `<tool_calls>`
+//! with a JSON object a line.
 
 use super::{Builtin, NAME_ARGUMENTS, THINK};
 use crate::tools::{
@@ -33,9 +34,7 @@ const INVOKE: Invoke = Invoke {
 pub(super) const FORMAT: Builtin = Builtin {
     name: "minimax",
     aliases: &["minimax-m1", "minimax-m2"],
-    recognises: |template| {
-        template.contains(M2_OPEN) || template.contains(M1_OPEN) && !template.contains("<tool_call>")
-    },
+    recognises: |template| template.contains(M2_OPEN) || template.contains(M1_OPEN),
     reasoning: THINK,
     read: |reply| {
         Box::pin(async move {

@@ -1,5 +1,5 @@
-//! Mistral, both forms after `[TOOL_CALLS]`: a JSON array of calls with ids of nine letters and digits, or `NAME[ARGS]` JSON, since the 2506
-//! tokenizer with `[CALL_ID]` between them. Reasoning models think inside `[THINK]`.
+//! Mistral, both forms after `[TOOL_CALLS]`: a JSON array of calls with ids of nine letters and digits, or `NAME[ARGS]`
+//! JSON, since the 2506 tokenizer with `[CALL_ID]` between them. Reasoning models think inside `[THINK]`.
 
 use super::Builtin;
 use crate::tools::{

@@ -9,6 +9,7 @@ mod glm;
 mod granite;
 mod harmony;
 mod hermes;
+mod json_blocks;
 mod kimi;
 mod llama3;
 mod minimax;
@@ -21,8 +22,9 @@ mod qwen3_coder;
 use super::{Reading, Scanner, ToolFormat, json::CallKeys};
 use crate::ReasoningTags;
 
-/// All of them, in the order in which a template is tried: those with markers of their own come before those whose markers others share.
-pub(super) static ALL: [Builtin; 19] = [
+/// All of them, in the order in which a template is tried: those with markers of their own come before those whose
+/// markers others share.
+pub(super) static ALL: [Builtin; 22] = [
     harmony::FORMAT,
     gemma::FUNCTIONGEMMA,
     gemma::GEMMA4,
@@ -30,10 +32,13 @@ pub(super) static ALL: [Builtin; 19] = [
     deepseek::V3,
     deepseek::V3_1,
     kimi::FORMAT,
+    json_blocks::NEMOTRON,
+    json_blocks::APRIEL,
     minimax::FORMAT,
     command_r::FORMAT,
     functionary::FORMAT,
     glm::FORMAT,
+    qwen3_coder::SEED_OSS,
     qwen3_coder::FORMAT,
     mistral::FORMAT,
     granite::FORMAT,

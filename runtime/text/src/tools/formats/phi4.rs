@@ -1,7 +1,6 @@
 //! Phi-4-mini: `<|tool_call|>` JSON array `<|/tool_call|>`, or `functools` and the array.
 
 use super::{Builtin, NAME_ARGUMENTS, THINK};
-use crate::tools::scanner::{Read, Scanner};
 
 const OPEN: &str = "<|tool_call|>";
 const CLOSE: &str = "<|/tool_call|>";
@@ -16,7 +15,7 @@ pub(super) const FORMAT: Builtin = Builtin {
         Box::pin(async move {
             while let Some(which) = reply.content_until(&[OPEN, FUNCTOOLS]).await {
                 let (read, closers) = if which == 0 {
-                    (block(reply).await, &[CLOSE][..])
+                    (reply.call_objects_until(&NAME_ARGUMENTS, CLOSE).await, &[CLOSE][..])
                 } else {
                     (reply.call_array(&NAME_ARGUMENTS).await, &[][..])
                 };
@@ -27,12 +26,3 @@ pub(super) const FORMAT: Builtin = Builtin {
         })
     },
 };
-
-async fn block(reply: &mut Scanner) -> Read<()> {
-    reply.call_objects(&NAME_ARGUMENTS).await?;
-    reply.space().await;
-    if reply.peek().await.is_some() {
-        reply.expect(CLOSE).await?;
-    }
-    Ok(())
-}

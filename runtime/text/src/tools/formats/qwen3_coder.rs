@@ -1,7 +1,8 @@
-//! Qwen3-Coder: `<tool_call><function=NAME><parameter=KEY>` value `</parameter></function></tool_call>`.
+//! Qwen3-Coder: `<tool_call><function=NAME><parameter=KEY>` value `</parameter></function></tool_call>`. Seed-OSS: the
+//! same inside `<seed:tool_call>`.
 //!
-//! Values are bare text, typed by the tool's schema. The line breaks around a value belong to the markup. Models leave the outer tags out
-//! now and then.
+//! Values are bare text, typed by the tool's schema. In Qwen3-Coder the line breaks around a value belong to the
+//! markup. Models leave the outer tags out now and then.
 
 use super::{Builtin, THINK};
 use crate::tools::{
@@ -9,51 +10,74 @@ use crate::tools::{
     scanner::{Broken, Read, Scanner},
 };
 
-const OPEN: &str = "<tool_call>";
-const CLOSE: &str = "</tool_call>";
 const FUNCTION: &str = "<function=";
-const TAGS: Tags = Tags {
-    open: "<parameter=",
-    head_end: ">",
-    value_open: "",
-    value_close: "</parameter>",
-    close: "</function>",
-    own_lines: true,
+
+/// The tags of a version.
+struct Shape {
+    open: &'static str,
+    close: &'static str,
+    parameters: Tags,
+}
+
+const QWEN: Shape = Shape {
+    open: "<tool_call>",
+    close: "</tool_call>",
+    parameters: Tags {
+        open: "<parameter=",
+        head_end: ">",
+        value_open: "",
+        value_close: "</parameter>",
+        close: "</function>",
+        own_lines: true,
+    },
+};
+const SEED: Shape = Shape {
+    open: "<seed:tool_call>",
+    close: "</seed:tool_call>",
+    parameters: Tags { own_lines: false, ..QWEN.parameters },
 };
 
 pub(super) const FORMAT: Builtin = Builtin {
     name: "qwen3-coder",
     aliases: &["qwen3_coder"],
-    recognises: |template| template.contains(FUNCTION) && template.contains(TAGS.open),
+    recognises: |template| template.contains(FUNCTION) && template.contains(QWEN.parameters.open),
     reasoning: THINK,
-    read: |reply| {
-        Box::pin(async move {
-            while let Some(which) = reply.content_until(&[OPEN, FUNCTION]).await {
-                let (read, closer) = if which == 0 {
-                    (block(reply).await, CLOSE)
-                } else {
-                    (function(reply).await.map(|()| reply.end_call()), TAGS.close)
-                };
-                if let Err(broken) = read {
-                    reply.abandon(broken, &[closer]).await;
-                }
-            }
-        })
-    },
+    read: |reply| Box::pin(read(reply, &QWEN)),
 };
 
-async fn block(reply: &mut Scanner) -> Read<()> {
+pub(super) const SEED_OSS: Builtin = Builtin {
+    name: "seed-oss",
+    aliases: &[],
+    recognises: |template| template.contains(SEED.open),
+    reasoning: Some(("<seed:think>", "</seed:think>")),
+    read: |reply| Box::pin(read(reply, &SEED)),
+};
+
+async fn read(reply: &mut Scanner, shape: &'static Shape) {
+    while let Some(which) = reply.content_until(&[shape.open, FUNCTION]).await {
+        let (read, closer) = if which == 0 {
+            (block(reply, shape).await, shape.close)
+        } else {
+            (function(reply, shape).await.map(|()| reply.end_call()), shape.parameters.close)
+        };
+        if let Err(broken) = read {
+            reply.abandon(broken, &[closer]).await;
+        }
+    }
+}
+
+async fn block(reply: &mut Scanner, shape: &Shape) -> Read<()> {
     reply.space().await;
     reply.expect(FUNCTION).await?;
     loop {
-        function(reply).await?;
+        function(reply, shape).await?;
         reply.space().await;
         if reply.eat(FUNCTION).await {
             reply.end_call();
             continue;
         }
         if reply.peek().await.is_some() {
-            reply.expect(CLOSE).await?;
+            reply.expect(shape.close).await?;
         }
         reply.end_call();
         return Ok(());
@@ -61,11 +85,12 @@ async fn block(reply: &mut Scanner) -> Read<()> {
 }
 
 /// Reads a function after `<function=`, and leaves the call open.
-async fn function(reply: &mut Scanner) -> Read<()> {
+async fn function(reply: &mut Scanner, shape: &Shape) -> Read<()> {
     let (name, _) = reply.text_until(&[">"]).await?;
     if !is_name(&name) {
         return Err(Broken::Malformed);
     }
     reply.begin_call(None, &name)?;
-    reply.markup_arguments(&name, &TAGS, |head| Some(Head { name: head.to_owned(), is_text: None })).await
+    let head = |head: &str| Some(Head { name: head.to_owned(), is_text: None });
+    reply.markup_arguments(&name, &shape.parameters, head).await
 }
