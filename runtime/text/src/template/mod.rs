@@ -139,6 +139,12 @@ impl ChatTemplate {
         &self.names
     }
 
+    /// The text of all templates, by which conventions are recognised.
+    pub(crate) fn text(&self) -> String {
+        let named = self.names.iter().filter_map(|name| self.environment.get_template(name).ok());
+        named.map(|template| template.source().to_owned() + "\n").collect()
+    }
+
     /// Writes a conversation as the model's prompt.
     ///
     /// Messages are objects in OpenAI form. Before the template sees them they are brought into the one form templates

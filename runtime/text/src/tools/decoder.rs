@@ -4,9 +4,17 @@ use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use super::reply::{Ending, Piece, ReplyEvent, ReplyParser};
 use crate::{
-    Detokenizer, Pushed, ReplyOptions, StopStrings, Tokenizer,
+    Detokenizer, Pushed, ReplyOptions, StopStrings, Text, Tokenizer,
     tokenizer::vocabulary::{TokenKind, Vocabulary},
 };
+
+impl Text {
+    /// How the replies of this model are read: as its chat templates show, or else as its family's `convention` names.
+    pub fn reply_options(&self, convention: Option<&str>) -> ReplyOptions {
+        let text = self.template.as_ref().map(|template| template.text());
+        ReplyOptions::for_model(text.as_deref(), convention)
+    }
+}
 
 /// Makes the parts of a reply of its tokens: text, stop strings, then content, reasoning and calls.
 ///

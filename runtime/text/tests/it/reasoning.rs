@@ -8,6 +8,8 @@ use kinfolk_text::{
 };
 use serde_json::json;
 
+use crate::text::text;
+
 fn options() -> ReplyOptions {
     let mut options = ReplyOptions::default();
     options.reasoning = Some(ReasoningTags::new("<think>", "</think>"));
@@ -161,4 +163,15 @@ fn stop_strings_end_text_and_may_name_tokens() {
     assert_eq!((reply.content.as_str(), stopped), ("b STOP c", None));
     let (reply, stopped) = decode(&tokenizer, StopStrings::new(["</think>"]), options(), &ids);
     assert_eq!((reply.reasoning.as_str(), reply.content.as_str(), stopped), ("a", "", Some(0)));
+}
+
+#[test]
+fn a_model_says_how_its_replies_are_read() {
+    let template = "{{ messages[0].content.split('</think>') }} <tool_call>{\"name\": …}</tool_call>";
+    let options = text("byte-level", &[("chat_template.jinja", template)], &[]).reply_options(Some("llama3"));
+    assert_eq!(options.format.unwrap().name(), "hermes");
+    assert_eq!(options.reasoning, Some(ReasoningTags::new("<think>", "</think>")));
+    let options = text("byte-level", &[], &[]).reply_options(Some("mistral"));
+    assert_eq!(options.format.unwrap().name(), "mistral");
+    assert_eq!(options.reasoning, Some(ReasoningTags::new("[THINK]", "[/THINK]")));
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{shared, toy};
 
 /// A folder with a model of one number, a toy tokenizer and some more files.
-fn text(kind: &str, files: &[(&str, &str)], turn_ends: &[&str]) -> Text {
+pub fn text(kind: &str, files: &[(&str, &str)], turn_ends: &[&str]) -> Text {
     try_text(kind, files, turn_ends).unwrap()
 }
 
