@@ -8,20 +8,20 @@ use std::{
 
 use serde::Deserialize;
 use serde_json::Value;
-use tokenizers::{
-    AddedVocabulary, Encoding, Model as _, OffsetType, PostProcessor, PreTokenizedString, PreTokenizer as _,
-};
+use tokenizers::{AddedVocabulary, Encoding, Model as _, OffsetType, PostProcessor, PreTokenizedString};
 
 use super::{
     Model, Tokenizer, TokenizerConfig,
     added::{AddedTokens, Strip},
     vocabulary::{Joint, Spelling, TokenKind, Vocabulary, WORD_MARK, byte_token},
+    words::Words,
 };
 use crate::{Result, TextError};
 
 /// A pipeline of the `tokenizers` crate.
 pub(crate) struct Pipeline {
     tokenizer: tokenizers::Tokenizer,
+    words: Words,
     /// The added tokens without the special ones, for text that may not produce any.
     text_only: AddedVocabulary,
 }
@@ -106,7 +106,8 @@ fn assemble(text: &str, sections: &Sections, config: &TokenizerConfig) -> Result
     })?;
     let mut text_only = tokenizer.get_added_vocabulary().clone();
     text_only.set_encode_special_tokens(true);
-    let pipeline = Pipeline { tokenizer, text_only };
+    let words = Words::new(&sections.pre_tokenizer)?;
+    let pipeline = Pipeline { tokenizer, words, text_only };
     Ok(Tokenizer {
         vocabulary: Arc::new(vocabulary),
         control,
@@ -193,9 +194,7 @@ impl Pipeline {
     fn encoding(&self, text: &str, parse_special: bool) -> tokenizers::Result<Encoding> {
         let added = if parse_special { self.tokenizer.get_added_vocabulary() } else { &self.text_only };
         let mut pieces: PreTokenizedString = added.extract_and_normalize(self.tokenizer.get_normalizer(), text);
-        if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
-            pre_tokenizer.pre_tokenize(&mut pieces)?;
-        }
+        self.words.cut(&mut pieces)?;
         pieces.tokenize(|piece| self.tokenizer.get_model().tokenize(piece.get()))?;
         pieces.into_encoding(None, 0, OffsetType::Byte)
     }

@@ -46,7 +46,8 @@ pub(crate) struct PreTokenizer {
     pub(crate) add_bos: bool,
 }
 
-const GPT2: Rule = Rule::Words(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+");
+pub(crate) const GPT2_PATTERN: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+";
+const GPT2: Rule = Rule::Words(GPT2_PATTERN);
 const LLAMA3_PATTERN: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|",
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -318,6 +319,22 @@ impl Splitter {
         Ok(Splitter { steps: pre_tokenizer.rules.iter().map(Step::new).collect::<Result<_>>()? })
     }
 
+    /// Cuts by a pattern of a file: matches, and what is between them.
+    ///
+    /// # Errors
+    /// `Vocabulary` if it is no pattern for an automaton.
+    pub(crate) fn matches(pattern: &str) -> Result<Splitter> {
+        Ok(Splitter { steps: vec![Step::regex(&[pattern], Spaces::LeaveOne)?] })
+    }
+
+    /// Likewise, and white space, of which a following word keeps the last character.
+    ///
+    /// # Errors
+    /// As [`matches`](Self::matches).
+    pub(crate) fn words(pattern: &str) -> Result<Splitter> {
+        Ok(Splitter { steps: vec![Step::regex(&[pattern, r"\s+"], Spaces::LeaveOne)?] })
+    }
+
     /// The words of a text, in order; together they are the text.
     pub(crate) fn split(&self, text: &str) -> Vec<Range<usize>> {
         let mut pieces = Vec::new();
@@ -348,18 +365,16 @@ impl Splitter {
 
 impl Step {
     fn new(rule: &Rule) -> Result<Step> {
-        let (patterns, spaces): (&[&str], Spaces) = match rule {
-            Rule::Matches(pattern) => (&[pattern], Spaces::LeaveOne),
-            Rule::Words(pattern) => (&[pattern, r"\s+"], Spaces::LeaveOne),
-            Rule::WordsAndPowersOfTwo(pattern) => (&[pattern, r"\s+"], Spaces::PowersOfTwo),
-            Rule::Thousands { .. } => (&[r"\p{Nd}+"], Spaces::LeaveOne),
-        };
-        let regex = Regex::new_many(patterns)
-            .map_err(|error| TextError::vocabulary("tokenizer.ggml.pre", error.to_string()))?;
-        Ok(match *rule {
-            Rule::Thousands { whole_words } => Step::Thousands { digits: regex, whole_words },
-            _ => Step::Regex { regex, spaces },
-        })
+        match *rule {
+            Rule::Matches(pattern) => Step::regex(&[pattern], Spaces::LeaveOne),
+            Rule::Words(pattern) => Step::regex(&[pattern, r"\s+"], Spaces::LeaveOne),
+            Rule::WordsAndPowersOfTwo(pattern) => Step::regex(&[pattern, r"\s+"], Spaces::PowersOfTwo),
+            Rule::Thousands { whole_words } => Ok(Step::Thousands { digits: compiled(&[r"\p{Nd}+"])?, whole_words }),
+        }
+    }
+
+    fn regex(patterns: &[&str], spaces: Spaces) -> Result<Step> {
+        Ok(Step::Regex { regex: compiled(patterns)?, spaces })
     }
 
     fn matches(&self, piece: &str, mut emit: impl FnMut(Range<usize>)) {
@@ -372,8 +387,10 @@ impl Step {
                         range = spaces.cut(piece, range, &mut emit);
                     }
                     if range.is_empty() {
-                        // No pattern of the table matches nothing.
-                        break;
+                        // Patterns of files may match nothing: look on behind the next character.
+                        let Some(c) = piece[range.end..].chars().next() else { break };
+                        at = range.end + c.len_utf8();
+                        continue;
                     }
                     at = range.end;
                     emit(range);
@@ -392,6 +409,10 @@ impl Step {
             }
         }
     }
+}
+
+fn compiled(patterns: &[&str]) -> Result<Regex> {
+    Regex::new_many(patterns).map_err(|error| TextError::vocabulary("tokenizer.ggml.pre", error.to_string()))
 }
 
 impl Spaces {
