@@ -65,6 +65,11 @@ impl Ends {
         Ok(ends)
     }
 
+    /// The ends of one request: none if it asks to ignore them, so that only its limits end the reply.
+    pub fn for_request(&self, ignore_eos: bool) -> Ends {
+        if ignore_eos { Ends::default() } else { self.clone() }
+    }
+
     /// Adds a token.
     pub fn insert(&mut self, id: u32) {
         self.ids.insert(id);
@@ -141,6 +146,13 @@ mod tests {
         check(r#"{"text_config": {"eos_token_id": [7]}, "eos_token_id": 2}"#, &[2, 7]);
         check(r#"{"eos_token_id": null}"#, &[]);
         check("{}", &[]);
+    }
+
+    #[test]
+    fn a_request_may_ignore_the_ends() {
+        let ends: Ends = [2, 7].into_iter().collect();
+        assert!(ends.for_request(true).is_empty());
+        assert_eq!(ends.for_request(false), ends);
     }
 
     #[test]

@@ -61,6 +61,12 @@ pub enum TextError {
         /// The model's path.
         path: String,
     },
+    /// Tools are declared and the chat template has no place for them: the model would never hear of them.
+    #[error("chat template `{name}` takes no tools: expected one that reads `tools`")]
+    NoToolSupport {
+        /// Which of the model's templates.
+        name: String,
+    },
     /// The chat template is not one, or uses something that is not known.
     #[error("chat template `{name}`: {reason}")]
     Template {

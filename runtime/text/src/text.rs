@@ -8,7 +8,9 @@ use std::{
 use kinfolk_weights::Source;
 use serde_json::{Map, Value as Json};
 
-use crate::{ChatTemplate, EncodeOptions, Ends, RenderOptions, Result, TextError, Tokenizer, TokenizerConfig};
+use crate::{
+    ChatTemplate, EncodeOptions, Ends, RenderOptions, Result, TextError, Tokenizer, TokenizerConfig, VocabularyOptions,
+};
 
 /// A model's tokenizer, chat template and ends: what a host holds beside the model.
 #[derive(Debug)]
@@ -30,8 +32,16 @@ impl Text {
     /// # Errors
     /// As [`Tokenizer::from_source`] and [`ChatTemplate::from_source`].
     pub fn from_source(source: &Source, turn_ends: &[&str]) -> Result<Text> {
+        Text::from_source_with(source, turn_ends, &VocabularyOptions::default())
+    }
+
+    /// [`from_source`](Self::from_source), with what a host or a family decides about a vocabulary inside a GGUF file.
+    ///
+    /// # Errors
+    /// As [`from_source`](Self::from_source).
+    pub fn from_source_with(source: &Source, turn_ends: &[&str], options: &VocabularyOptions) -> Result<Text> {
         let mut config = TokenizerConfig::from_source(source)?;
-        let tokenizer = Tokenizer::from_source(source)?;
+        let tokenizer = Tokenizer::from_source_with(source, options)?;
         let ends = Ends::from_source(source, &tokenizer, &config, turn_ends)?;
         // What templates are told is what the tokenizer does: files beside a GGUF model may belong to its neighbour.
         for (role, id) in [("bos_token", tokenizer.bos()), ("eos_token", tokenizer.eos())] {
@@ -65,7 +75,7 @@ impl Text {
     }
 
     /// Renders a conversation and encodes it. Control tokens come from the template only: those spelled out in messages,
-    /// tools or documents stay text. Without such spellings this is [`prompt_tokens`](Self::prompt_tokens) of the
+    /// tools or documents stay text, also where a spelling is spread over texts that the template puts side by side. Without such spellings this is [`prompt_tokens`](Self::prompt_tokens) of the
     /// rendered prompt.
     ///
     /// # Errors
@@ -73,10 +83,10 @@ impl Text {
     pub fn chat_tokens(&self, messages: &[Json], options: &RenderOptions) -> Result<Vec<u32>> {
         let template = self.template.as_ref().ok_or_else(|| TextError::NoTemplate { path: self.path.clone() })?;
         let mut mask = Mask::new(&self.tokenizer, messages, options);
-        let masked_messages: Vec<Json> = messages.iter().map(|message| mask.hide_in(message)).collect();
+        let masked_messages: Vec<Json> = messages.iter().map(|message| mask.hide_in(message, Edges::Hidden)).collect();
         let mut masked_options = options.clone();
         for list in [&mut masked_options.tools, &mut masked_options.documents].into_iter().flatten() {
-            list.iter_mut().for_each(|value| *value = mask.hide_in(value));
+            list.iter_mut().for_each(|value| *value = mask.hide_in(value, Edges::Hidden));
         }
         if mask.hidden.is_empty() {
             return self.prompt_tokens(&template.render(messages, options)?);
@@ -110,6 +120,17 @@ struct Mask<'a> {
     hidden: Vec<String>,
 }
 
+/// Whether parts of control tokens at the edges of a text get stand-ins, too: what the template puts beside them may be the
+/// rest of the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Edges {
+    Hidden,
+    Shown,
+}
+
+/// Keys whose values templates compare with words of their own, and build control tokens of (`<|` role `|>`).
+const NAMES: [&str; 2] = ["role", "type"];
+
 /// Digits of a stand-in's number.
 const NUMBER_LEN: usize = 8;
 
@@ -127,22 +148,35 @@ impl Mask<'_> {
     }
 
     /// A copy of a value with stand-ins for the control tokens in its texts.
-    fn hide_in(&mut self, value: &Json) -> Json {
+    fn hide_in(&mut self, value: &Json, edges: Edges) -> Json {
         match value {
-            Json::String(text) => Json::String(self.hide(text)),
-            Json::Array(items) => items.iter().map(|item| self.hide_in(item)).collect(),
+            Json::String(text) => Json::String(self.hide(text, edges)),
+            Json::Array(items) => items.iter().map(|item| self.hide_in(item, edges)).collect(),
             Json::Object(members) => {
-                let hide = |(key, value): (&String, &Json)| (key.clone(), self.hide_in(value));
+                let hide = |(key, value): (&String, &Json)| {
+                    let edges = if NAMES.contains(&key.as_str()) { Edges::Shown } else { edges };
+                    (key.clone(), self.hide_in(value, edges))
+                };
                 Json::Object(members.iter().map(hide).collect::<Map<_, _>>())
             }
             other => other.clone(),
         }
     }
 
-    fn hide(&mut self, text: &str) -> String {
+    fn hide(&mut self, text: &str, edges: Edges) -> String {
         let mut out = String::with_capacity(text.len());
         let mut done = 0;
-        for place in self.tokenizer.control_tokens_in(text) {
+        let mut places = self.tokenizer.control_tokens_in(text);
+        if edges == Edges::Hidden {
+            for edge in self.tokenizer.open_edges(text) {
+                let overlaps = places.iter().any(|place| place.start < edge.end && edge.start < place.end);
+                if !edge.is_empty() && !overlaps {
+                    places.push(edge);
+                }
+            }
+            places.sort_unstable_by_key(|place| place.start);
+        }
+        for place in places {
             out.push_str(&text[done..place.start]);
             out.push_str(&format!("{}{:0NUMBER_LEN$}", self.word, self.hidden.len()));
             done = place.end;

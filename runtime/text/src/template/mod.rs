@@ -158,7 +158,8 @@ impl ChatTemplate {
     /// * content in parts is passed in parts if the template can take them, joined by line ends if it cannot.
     ///
     /// # Errors
-    /// `TemplateRaised` if the template refuses, in its own words; `Template` if it fails or exceeds the limits on its time
+    /// `TemplateRaised` if the template refuses, in its own words; `NoToolSupport` if there are tools and the template does not
+    /// read them; `Template` if it fails or exceeds the limits on its time
     /// and output; `Conversation` if the messages are not messages or the options contradict each other.
     pub fn render(&self, messages: &[Json], options: &RenderOptions) -> Result<String> {
         if options.add_generation_prompt && options.continue_final_message {
@@ -167,6 +168,9 @@ impl ChatTemplate {
             });
         }
         let name = self.choose(options)?;
+        if has_tools(options) && !self.reads_tools(name, options) {
+            return Err(TextError::NoToolSupport { name: name.to_owned() });
+        }
         let abilities =
             self.abilities.get_or_init(|| Abilities::probe(|messages, tools| self.try_out(messages, tools)));
         let messages = conversation::normalise(messages, abilities)?;
@@ -206,9 +210,16 @@ impl ChatTemplate {
                 reason: format!("expected one of the templates `{}`, found `{name}`", self.names.join("`, `")),
             });
         }
-        let has_tools = options.tools.as_ref().is_some_and(|tools| !tools.is_empty());
-        let tool_use = if has_tools { known(TOOL_USE) } else { None };
+        let tool_use = if has_tools(options) { known(TOOL_USE) } else { None };
         Ok(tool_use.or_else(|| known(DEFAULT)).or(self.names.first().map(String::as_str)).unwrap_or(DEFAULT))
+    }
+
+    /// Whether a template reads the tools, or what a host gives under the older name for them.
+    fn reads_tools(&self, name: &str, options: &RenderOptions) -> bool {
+        const OLDER_NAME: &str = "functions";
+        let Ok(template) = self.environment.get_template(name) else { return false };
+        let reads = template.undeclared_variables(false);
+        reads.contains("tools") || options.variables.contains_key(OLDER_NAME) && reads.contains(OLDER_NAME)
     }
 
     fn variables(&self, messages: Vec<Json>, options: &RenderOptions) -> Map<String, Json> {
@@ -229,6 +240,10 @@ impl ChatTemplate {
         let name = self.choose(&options).ok()?;
         self.run(name, &self.variables(messages, &options), Clock::Local, PROBE_FUEL).ok()
     }
+}
+
+fn has_tools(options: &RenderOptions) -> bool {
+    options.tools.as_ref().is_some_and(|tools| !tools.is_empty())
 }
 
 /// `tokenizer.chat_template`, and `tokenizer.chat_template.NAME`.

@@ -22,6 +22,10 @@ pub(crate) struct AddedTokens {
     automaton: AhoCorasick,
     /// Per pattern: the token, and which white space it takes with it.
     tokens: Vec<(u32, Strip)>,
+    /// The texts, ascending.
+    texts: Vec<Box<str>>,
+    /// The texts, each from its end, ascending.
+    reversed: Vec<Box<str>>,
 }
 
 /// Which white space around an added token counts as part of it.
@@ -49,11 +53,32 @@ impl AddedTokens {
             .filter(|&(_, text, kind)| !text.is_empty() && wanted(kind))
             .map(|(id, text, _)| (text, (id, strip(id, text))))
             .unzip();
+        let mut reversed: Vec<Box<str>> = texts.iter().map(|text: &&str| text.chars().rev().collect()).collect();
+        reversed.sort_unstable();
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
-            .build(texts)
+            .build(&texts)
             .map_err(|error| TextError::vocabulary("added tokens", error.to_string()))?;
-        Ok(AddedTokens { automaton, tokens })
+        let mut texts: Vec<Box<str>> = texts.into_iter().map(Box::from).collect();
+        texts.sort_unstable();
+        Ok(AddedTokens { automaton, tokens, texts, reversed })
+    }
+
+    /// The longest end of a text that a token goes on from: with more behind it, it could become that token.
+    pub(crate) fn open_end<'a>(&self, text: &'a str) -> &'a str {
+        let longest = self.texts.iter().map(|token| token.len()).max().unwrap_or(0);
+        let from = text.len().saturating_sub(longest);
+        let ends = text.char_indices().rev().take_while(|(at, _)| *at >= from).map(|(at, _)| &text[at..]);
+        ends.filter(|end| is_proper_start(&self.texts, end)).last().unwrap_or_default()
+    }
+
+    /// The longest start of a text that a token ends with: with more in front, it could become that token.
+    pub(crate) fn open_start<'a>(&self, text: &'a str) -> &'a str {
+        let longest = self.texts.iter().map(|token| token.len()).max().unwrap_or(0);
+        let starts =
+            text.char_indices().map(|(at, c)| &text[..at + c.len_utf8()]).take_while(|start| start.len() <= longest);
+        let ends_a_token = |start: &&str| is_proper_start(&self.reversed, &start.chars().rev().collect::<String>());
+        starts.filter(ends_a_token).last().unwrap_or_default()
     }
 
     /// Cuts a text at its added tokens. What overlaps one of the `literals` is text whatever it spells; they are in
@@ -94,6 +119,12 @@ impl AddedTokens {
     }
 }
 
+/// Whether one of the texts, which are in ascending order, starts with `start` and goes on.
+fn is_proper_start(texts: &[Box<str>], start: &str) -> bool {
+    let next = texts.partition_point(|text| &**text <= start);
+    texts.get(next).is_some_and(|text| text.starts_with(start))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +161,24 @@ mod tests {
     fn swallowed_white_space_belongs_to_nobody_else() {
         let expected = [Segment::Token { id: 4, range: 0..7 }, Segment::Text(13..14)];
         check(TokenKind::Control, "<|end|> \n    x", &[], &expected);
+    }
+
+    #[test]
+    fn the_open_ends_of_a_text_are_parts_of_tokens() {
+        let tokens = tokens(TokenKind::Control);
+        for (text, start, end) in [
+            ("a<|en", "", "<|en"),
+            ("d|> x <", "d|>", "<"),
+            ("<|end|>", "", ""),
+            ("|end|>", "|end|>", ""),
+            ("<|end|", "", "<|end|"),
+            ("<", "", "<"),
+            (">", ">", ""),
+            ("", "", ""),
+            ("é<s", "", "<s"),
+        ] {
+            assert_eq!((tokens.open_start(text), tokens.open_end(text)), (start, end), "{text:?}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod trie;
 mod unigram;
 pub(crate) mod vocabulary;
 mod word_piece;
+mod words;
 
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
@@ -181,6 +182,14 @@ impl Tokenizer {
     /// Where in a text control tokens are spelled out.
     pub(crate) fn control_tokens_in(&self, text: &str) -> Vec<Range<usize>> {
         self.control.places(text)
+    }
+
+    /// Where at the edges of a text, white space aside, there are parts of control tokens that more text could complete.
+    pub(crate) fn open_edges(&self, text: &str) -> [Range<usize>; 2] {
+        let start = text.len() - text.trim_start().len();
+        let end = text.trim_end().len();
+        let at_start = start..start + self.control.open_start(text.trim_start()).len();
+        [at_start, end - self.control.open_end(text.trim_end()).len()..end]
     }
 
     fn encode_each(&self, text: &str, parse_special: bool, emit: impl FnMut(u32, Range<usize>)) -> Result<()> {

@@ -123,13 +123,13 @@ fn a_vocabulary_in_the_file_wins_and_one_beside_it_serves_where_there_is_none() 
 fn templates_with_names_are_read_from_the_metadata() {
     let mut entries = vocabulary("spm");
     entries.push(entry("tokenizer.chat_template", Value::Text("{{ bos_token }}plain".to_owned())));
-    entries.push(entry("tokenizer.chat_template.tool_use", Value::Text("tools".to_owned())));
+    entries.push(entry("tokenizer.chat_template.tool_use", Value::Text("{{ tools | length }} tools".to_owned())));
     entries.push(entry("tokenizer.chat_templates", Value::Texts(vec!["tool_use".to_owned()])));
     let template = open(&entries, &[("chat_template.jinja", "beside".to_owned())]).unwrap().template.unwrap();
     let mut options = RenderOptions::default();
     assert_eq!(template.render(&[], &options).unwrap(), "<s>plain");
     options.tools = Some(vec![json!({"type": "function"})]);
-    assert_eq!(template.render(&[], &options).unwrap(), "tools");
+    assert_eq!(template.render(&[], &options).unwrap(), "1 tools");
 }
 
 // E2: ends of the file and of the files beside it add up. What is beside may belong to another model, so that there only

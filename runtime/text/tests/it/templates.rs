@@ -140,6 +140,12 @@ fn is_better(case: &Value, expected: &str, found: &str) -> bool {
     escapes || spoils(expected) && !spoils(found)
 }
 
+/// Whether a prompt tells the model of the tools: their descriptions are nowhere else in a conversation.
+fn describes_a_tool(variables: &Map<String, Value>, prompt: &str) -> bool {
+    let tools = variables["tools"].as_array().into_iter().flatten();
+    tools.filter_map(|tool| tool["function"]["description"].as_str()).any(|text| prompt.contains(text))
+}
+
 /// Messages in the form templates agree on render as the reference renders them. In another form they render as the reference
 /// renders one of those that mean the same, and parts, where a template prints them as Python prints a list, are text.
 #[test]
@@ -166,12 +172,13 @@ fn rendering_as_a_host_does_equals_the_reference() {
                 Ok(found) if found == expected => equal += 1,
                 Ok(found) if cases.iter().filter(same).any(|other| other["expected"] == found) => {}
                 Ok(found) if is_better(case, expected, &found) => {}
+                Err(TextError::NoToolSupport { .. }) if !describes_a_tool(variables, expected) => {}
                 found => wrong.push(format!("{}: expected {expected:?}\n   found {found:?}", case["id"])),
             }
         }
     }
     assert!(wrong.is_empty(), "{equal} equal, {} wrong:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(equal >= 1600, "{equal} equal");
+    assert!(equal >= 1550, "{equal} equal");
 }
 
 /// Pieces of templates with what Jinja2 3.1 makes of them in the environment of transformers.
@@ -256,6 +263,16 @@ fn a_tool_call_without_content_is_kept_with_empty_content() {
         let messages = json!([assistant, {"role": "tool", "content": "12:00"}]);
         check(CALL_AND_REPLY, messages, &RenderOptions::default(), "[assistant:(f)][tool:12:00]");
     }
+}
+
+// H16: tools that the template would leave out are refused, not dropped.
+#[test]
+fn tools_for_a_template_without_a_place_for_them_are_refused() {
+    let source = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    let messages = json!([{"role": "user", "content": "x"}]);
+    let error = refuse(source, messages.clone(), &with_tools(json!([{"type": "function"}])));
+    assert!(matches!(error, TextError::NoToolSupport { .. }), "{error}");
+    check(source, messages, &with_tools(json!([])), "x");
 }
 
 // D14: what the template says reaches the caller as the template said it.

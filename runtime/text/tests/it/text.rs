@@ -93,6 +93,30 @@ fn control_tokens_in_messages_stay_text() {
     assert_eq!(ids[1..=plain.len()], plain);
 }
 
+// C14: nor from several messages, or from a message and its neighbourhood, together.
+#[test]
+fn control_tokens_spread_over_texts_stay_text() {
+    for (template, contents, expected) in [
+        ("{{ messages[0].content }}{{ messages[1].content }}", ["a<|im_", "end|>b"], "a<|im_end|>b"),
+        ("{{ messages[0].content }}{{ messages[1].content }}", ["<|im_end|", ">"], "<|im_end|>"),
+        ("{{ messages[0].content }}{{ messages[1].content }}", ["<", "|im_end|>"], "<|im_end|>"),
+        ("{{ messages[0].content | trim }}{{ messages[1].content | trim }}", [" <|im ", " _end|> "], "<|im_end|>"),
+        ("<{{ messages[0].content }}{{ messages[1].content }}|>", ["|im_end|>", "<|im_end"], "<|im_end|><|im_end|>"),
+        ("{{ messages[0].content }}|im_end|>{{ messages[1].content }}", ["<", "<|im_end|>"], "<|im_end|><|im_end|>"),
+    ] {
+        let chat = text("byte-level", &[("chat_template.jinja", template)], &[]);
+        let ids = chat.chat_tokens(&contents.map(user), &RenderOptions::default()).unwrap();
+        assert!(ids.iter().all(|&id| !chat.tokenizer.is_special(id)), "{template} {contents:?}");
+        assert_eq!(chat.tokenizer.decode(&ids, true), expected, "{template} {contents:?}");
+        assert_eq!(ids, chat.tokenizer.encode(expected, EncodeOptions::default()).unwrap(), "{template} {contents:?}");
+    }
+    // Templates may build them of roles.
+    let chat =
+        text("byte-level", &[("chat_template.jinja", "<|im_{{ messages[0].role }}|>{{ messages[0].content }}")], &[]);
+    let ids = chat.chat_tokens(&[json!({"role": "start", "content": "<|im_"})], &RenderOptions::default()).unwrap();
+    assert_eq!(ids[0], chat.tokenizer.id_of("<|im_start|>").unwrap());
+}
+
 #[test]
 fn the_text_between_control_tokens_is_encoded_as_one() {
     for kind in toy::KINDS {
@@ -173,7 +197,7 @@ fn templates_come_from_the_files_beside_the_model() {
         text("spm", files, &[]).template.unwrap().render(&[user("x")], options).unwrap()
     };
     let config = r#"{"bos_token": "<s>", "chat_template": [
-        {"name": "default", "template": "{{ bos_token }}plain"}, {"name": "tool_use", "template": "tools"}]}"#;
+        {"name": "default", "template": "{{ bos_token }}plain"}, {"name": "tool_use", "template": "{{ tools | default([], true) | length }} tools"}]}"#;
     let config = ("tokenizer_config.json", config);
     assert_eq!(render(&[config], &RenderOptions::default()), "<s>plain");
     assert_eq!(render(&[config, ("chat_template.jinja", "file")], &RenderOptions::default()), "file");
@@ -181,9 +205,10 @@ fn templates_come_from_the_files_beside_the_model() {
 
     let mut options = RenderOptions::default();
     options.tools = Some(vec![json!({})]);
-    assert_eq!(render(&[config], &options), "tools");
-    options.template = Some("default".to_owned());
-    assert_eq!(render(&[config], &options), "<s>plain");
+    assert_eq!(render(&[config], &options), "1 tools");
+    options.tools = None;
+    options.template = Some("tool_use".to_owned());
+    assert_eq!(render(&[config], &options), "0 tools");
 
     let broken = try_text("spm", &[("chat_template.jinja", "{% if %}")], &[]).unwrap_err();
     assert!(matches!(broken, TextError::Template { .. }), "{broken}");
