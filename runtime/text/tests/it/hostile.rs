@@ -82,7 +82,7 @@ proptest! {
 
     #[test]
     fn a_random_vocabulary_is_an_error_or_a_tokenizer(
-        kind in prop::sample::select(vec!["gpt2", "llama", "gemma4"]),
+        kind in prop::sample::select(vec!["gpt2", "llama", "gemma4", "bert", "t5", "rwkv", "no_vocab"]),
         pre in prop::option::of(prop::sample::select(vec!["gpt-2", "llama-bpe", "jais-2", "superbpe", "tiny_aya", "whitespace", "sarvam-moe"])),
         tokens in prop::collection::vec("[ab ▁Ġé<>\n]{0,3}", 0..12),
         types in prop::collection::vec(-1i64..8, 12),

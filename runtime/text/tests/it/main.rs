@@ -3,6 +3,7 @@
 mod fixtures;
 mod gguf;
 mod hostile;
+mod kinds;
 mod reasoning;
 mod shared;
 mod stop;
@@ -13,3 +14,4 @@ mod tools;
 mod toy;
 mod vectors;
 mod vocabularies;
+mod warnings;
