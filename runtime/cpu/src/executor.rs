@@ -57,8 +57,12 @@ impl Executor for CpuExecutor {
         context: &LoadContext<'_>,
     ) -> Result<Arc<dyn Model>, LoadError> {
         supports(&decoder)?;
-        let n_threads = context.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let team = self.team(n_threads.clamp(1, MAX_THREADS));
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        let n_threads = context.threads.unwrap_or_else(cores);
+        if !(1..=MAX_THREADS).contains(&n_threads) {
+            return Err(LoadError::ThreadCount { max: MAX_THREADS, asked: n_threads });
+        }
+        let team = self.team(n_threads);
         Ok(Arc::new(CpuModel::load(decoder, source, context, team)?))
     }
 }

@@ -73,6 +73,7 @@ impl Decoder {
     /// # Errors
     /// `Tensors` with everything that is missing or does not fit.
     pub fn bind<'a>(&self, source: &'a Source) -> Result<Weights<'a>> {
+        plain_layout(source)?;
         let mut weights = Weights { source, bound: HashMap::new() };
         let mut problems = Vec::new();
         for slot in self.slots() {
@@ -118,7 +119,10 @@ impl Decoder {
         if !fits {
             return Err(BindProblem::Shape { tensor: info.name.clone(), expected, found: found.clone() });
         }
-        if !quant::is_decodable(info.dtype) {
+        // A projection of integers has its scales elsewhere, where no slot looks for them.
+        let is_integer = matches!(info.dtype, Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64)
+            || matches!(info.dtype, Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64 | Dtype::Bool);
+        if is_integer || !quant::is_decodable(info.dtype) {
             return Err(BindProblem::NotDecodable { tensor: info.name.clone(), dtype: info.dtype });
         }
         Ok(Some(Bound {
@@ -137,6 +141,23 @@ impl Decoder {
         }
         let Mixer::Attention(Attention { head_dim, .. }) = &self.layers.get(slot.layer)?.mixer;
         Some(*head_dim)
+    }
+}
+
+/// Refuses checkpoints whose config says that their tensors are packed in a layout of its own (GPTQ, AWQ, MLX, …): their names and
+/// shapes would only look wrong one by one.
+fn plain_layout(source: &Source) -> Result<()> {
+    let config = source.config();
+    let packed = |layout: Option<&str>, otherwise: &str| {
+        let (path, layout) = (config.path().to_owned(), layout.unwrap_or(otherwise).to_owned());
+        Err(DecoderError::PackedLayout { path, layout })
+    };
+    if let Some(section) = config.section("quantization_config")? {
+        return packed(section.opt_str("quant_method")?, "an unnamed method");
+    }
+    match config.section("quantization")? {
+        Some(section) => packed(section.opt_str("mode")?, "mlx"),
+        None => Ok(()),
     }
 }
 

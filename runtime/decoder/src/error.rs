@@ -14,6 +14,14 @@ pub enum DecoderError {
     /// The config lacks or garbles something.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The tensors are packed in a layout that is not read yet.
+    #[error("`{path}`: expected plain or GGUF tensors, found tensors packed by `{layout}`, which kinfolk does not read yet", path = path.display())]
+    PackedLayout {
+        /// The config that says so.
+        path: PathBuf,
+        /// What packed them, as the config names it.
+        layout: String,
+    },
     /// Tensors are missing or do not fit; all of them are listed.
     #[error("`{path}`: {}", list(problems), path = path.display())]
     Tensors {

@@ -95,6 +95,14 @@ pub enum LoadError {
     /// The host cancelled.
     #[error("the load was cancelled")]
     Cancelled,
+    /// More threads than an executor has any use for, or none.
+    #[error("threads: expected 1 to {max}, found {asked}")]
+    ThreadCount {
+        /// Most the executor takes.
+        max: usize,
+        /// What was asked.
+        asked: usize,
+    },
     /// The requested context does not fit the model.
     #[error("context length: expected 1 to {max} tokens, found {asked}")]
     ContextLength {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use kinfolk_decoder::{Cancel, Config, LoadProgress, Source};
-use kinfolk_weights::WeightFormat;
+use kinfolk_weights::{OpenOptions, WeightFormat};
 
 use crate::{
     load::{LoadOptions, LoadRequest},
@@ -193,7 +193,13 @@ impl LmRunnerBuilder {
         if let Some(source) = &self.opened {
             return Ok(Arc::clone(source));
         }
+        let opens = self.weights.is_some() || self.options.open != OpenOptions::default();
         let mut source = match (self.given.take(), &self.weights) {
+            (Some(_), _) if opens => {
+                anyhow::bail!(
+                    "`source` is open already: expected no `weights`, `format` or `prefer_gguf`, found one of them"
+                )
+            }
             (Some(source), _) => source,
             (None, Some(path)) => Source::open_with(path, &self.options.open)?,
             (None, None) => anyhow::bail!("no weights: expected `weights(path)` or `source(source)`, found neither"),

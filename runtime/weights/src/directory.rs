@@ -130,6 +130,22 @@ fn choose_safetensors(directory: &Path, names: &[String]) -> Option<Result<Choic
     }
 }
 
+/// The set that a safetensors file is a shard of, by its name: what its index joins, or all shards where there is no index.
+///
+/// # Errors
+/// `Missing` if there is no index and not all shards are there.
+pub(crate) fn set_of(file: &Path) -> Option<Result<Choice>> {
+    let name = file.file_name()?.to_str()?;
+    let directory = file.parent()?;
+    let shard = ShardName::parse(name, "safetensors")?;
+    let index = directory.join(format!("{}.safetensors.index.json", shard.stem));
+    if index.is_file() {
+        return Some(Ok(Choice::SafetensorsIndex(index)));
+    }
+    let [candidate] = candidates(&[name.to_owned()], "safetensors").try_into().ok()?;
+    Some(candidate.paths(directory).map(Choice::Safetensors))
+}
+
 /// One file, or the shards of one set that are there.
 struct Candidate {
     /// File name; for a set, its first shard's.

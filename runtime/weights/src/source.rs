@@ -19,7 +19,7 @@ use crate::{
 const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 /// How to open a [`Source`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenOptions {
     /// Which of several GGUF files in a directory: matched against the file name, case-insensitively. `None`: the file named
@@ -69,8 +69,8 @@ enum Need {
 impl Source {
     /// Opens a GGUF file (any shard of a set), a safetensors file, a safetensors index, or a directory that holds a model.
     ///
-    /// A path to a file always means that file, whatever lies beside it; what it is, its first bytes say. Files that belong to the
-    /// model are looked for beside the path as given, not beside what a link leads to.
+    /// A path to a file always means that file, whatever lies beside it; what it is, its first bytes say. A shard means its set.
+    /// Files that belong to the model are looked for beside the path as given, not beside what a link leads to.
     ///
     /// # Errors
     /// Every way a path or file can be wrong; see [`WeightsError`].
@@ -143,10 +143,17 @@ impl Source {
                 let set = gguf::open_set(file)?;
                 Self::from_gguf(path.to_path_buf(), Some(directory.to_path_buf()), set)
             }
-            WeightFormat::Safetensors => Self::from_safetensors(path, directory, need, || {
-                let table = safetensors::parse(&file)?;
-                Ok(vec![(file, table)])
-            }),
+            WeightFormat::Safetensors => {
+                let set = if need == Need::Model { directory::set_of(path).transpose()? } else { None };
+                Self::from_safetensors(path, directory, need, || match set {
+                    Some(Choice::SafetensorsIndex(index)) => safetensors::open_index(&index),
+                    Some(Choice::Safetensors(files)) => safetensors::open_all(files),
+                    _ => {
+                        let table = safetensors::parse(&file)?;
+                        Ok(vec![(file, table)])
+                    }
+                })
+            }
         }
     }
 

@@ -85,10 +85,12 @@ fn the_context_may_be_shorter_than_the_model_s_and_not_longer() {
 }
 
 #[test]
-fn a_number_of_threads_no_machine_has_is_cut() {
-    for (asked, given) in [(0, 1..=1), (1, 1..=1), (usize::MAX, 1..=1024)] {
-        let model = load_with(LLAMA, |context| context.threads = Some(asked));
-        assert!(given.contains(&model.threads()), "{asked}: {}", model.threads());
+fn a_number_of_threads_no_machine_has_is_refused() {
+    for asked in [0, 1025, 100_000, usize::MAX] {
+        let mut context = LoadContext::default();
+        context.threads = Some(asked);
+        let error = try_load(&source(LLAMA), &context).unwrap_err();
+        assert!(matches!(error, LoadError::ThreadCount { max: 1024, asked: found } if found == asked), "{error}");
     }
 }
 

@@ -222,3 +222,26 @@ fn norms_less_one_are_the_same_norms_in_both_formats() {
         decoder.names = std::mem::take(&mut decoder.names).with_norms_add_one();
     });
 }
+
+#[test]
+fn tensors_packed_in_a_layout_of_their_own_are_refused_by_its_name() {
+    for (section, layout) in [
+        (json!({"quantization_config": {"quant_method": "awq"}}), "`awq`"),
+        (json!({"quantization": {"bits": 4, "group_size": 64}}), "`mlx`"),
+        (json!({"quantization": {"mode": "mxfp4"}}), "`mxfp4`"),
+    ] {
+        let decoder = describe(json!({})).unwrap();
+        let mut source = source(&tensors());
+        source.set_config(kinfolk_decoder::Config::from_json("config.json", &section.to_string()).unwrap());
+        let error = decoder.bind(&source).unwrap_err().to_string();
+        assert!(error.contains(layout) && error.contains("config.json"), "{error}");
+    }
+}
+
+#[test]
+fn a_projection_of_integers_is_not_taken_for_its_values() {
+    let mut tensors = tensors();
+    tensors[2].1 = "I8";
+    let found = problems(&describe(json!({})).unwrap(), &source(&tensors));
+    assert!(matches!(&found[..], [BindProblem::NotDecodable { tensor, .. }] if tensor.contains("q_proj")), "{found:?}");
+}

@@ -50,7 +50,7 @@ pub fn source(tensors: &[(String, &str, Vec<usize>)]) -> Source {
         let n_elements = shape.iter().product();
         match *dtype {
             "F32" => data.extend((0..n_elements).flat_map(|_| (n as f32).to_le_bytes())),
-            "F8_E4M3" => data.extend(vec![0; n_elements]),
+            "F8_E4M3" | "I8" => data.extend(vec![0; n_elements]),
             other => panic!("{other}"),
         }
         header.insert(name.clone(), json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, data.len()] }));

@@ -140,6 +140,22 @@ fn b6_an_index_may_name_its_shards_as_it_likes() {
 }
 
 #[test]
+fn a_shard_means_its_set() {
+    let [one, two] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let shards = [(one, tiny(&["a"])), (two, tiny(&["b"]))];
+    let names = |source: Source| source.tensors().map(|t| t.name.clone()).collect::<Vec<_>>();
+    let indexed = model(&[&shards[..], &[(INDEX, index(&[("a", one), ("b", two)]))]].concat());
+    assert_eq!(names(Source::open(indexed.path().join(two)).unwrap()), ["a", "b"]);
+    let bare = model(&shards);
+    assert_eq!(names(Source::open(bare.path().join(two)).unwrap()), ["a", "b"]);
+    // As a file of tensors it is only what it holds.
+    assert_eq!(names(Source::open_tensors(bare.path().join(two)).unwrap()), ["b"]);
+    fs::remove_file(bare.path().join(one)).unwrap();
+    let error = Source::open(bare.path().join(two)).unwrap_err().to_string();
+    assert!(error.contains(one), "{error}");
+}
+
+#[test]
 fn an_index_that_points_elsewhere_is_refused() {
     for outside in ["../secret.safetensors", "/etc/passwd", "sub/a.safetensors", "..", "", "a\\b"] {
         let directory = model(&[(INDEX, index(&[("a", outside)]))]);
