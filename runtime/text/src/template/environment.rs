@@ -2,7 +2,7 @@
 
 use minijinja::{Environment, Error, ErrorKind, Value, syntax::SyntaxConfig};
 
-use super::{Clock, filters, generator, methods, python, rewrite};
+use super::{Clock, filters, generator, methods, percent, python, rewrite};
 
 /// What a template passed to `raise_exception`, as the cause of the engine's error.
 #[derive(Debug, thiserror::Error)]
@@ -34,9 +34,19 @@ pub(super) fn environment() -> Environment<'static> {
     for (name, filter) in generator::going_through() {
         environment.add_filter(name, generator::refusing_null(filter));
     }
-    for (name, filter) in generator::generating() {
-        environment.add_filter(name, generator::as_generator(filter));
+    for (name, filter, null) in generator::generating() {
+        environment.add_filter(name, generator::as_generator(filter, null));
     }
+    environment.add_filter(rewrite::PERCENT, percent::format);
+    environment.add_filter("center", filters::center);
+    environment.add_filter("filesizeformat", minijinja_contrib::filters::filesizeformat);
+    environment.add_filter("random", filters::random);
+    environment.add_filter("striptags", filters::striptags);
+    environment.add_filter("truncate", filters::truncate);
+    environment.add_filter("wordcount", filters::wordcount);
+    environment.add_function("cycler", minijinja_contrib::globals::cycler);
+    environment.add_function("joiner", minijinja_contrib::globals::joiner);
+    environment.add_test("callable", filters::is_callable);
     environment.add_filter(rewrite::GONE_THROUGH, generator::gone_through);
     environment.add_test("sequence", filters::is_sequence);
     environment.add_test("iterable", filters::is_iterable);

@@ -1,7 +1,7 @@
 //! Filters and tests that behave as Jinja2's do, where the engine's own do not.
 
 use minijinja::{
-    Error, State, Value,
+    Error, ErrorKind, State, Value,
     value::{Kwargs, ValueKind},
 };
 
@@ -96,13 +96,106 @@ pub(super) fn default(value: &Value, positional: &[Value], keywords: Kwargs) -> 
     Ok(if is_missing { other } else { value.clone() })
 }
 
-/// `int(value, default=0)`: the whole part of a number or of text that spells one.
-pub(super) fn int(value: &Value, default: Option<Value>) -> Value {
+/// `int(value, default=0, base=10)`: the whole part of a number or of text that spells one.
+pub(super) fn int(value: &Value, default: Option<Value>, base: Option<u32>) -> Value {
+    let base = base.filter(|base| (2..=36).contains(base)).unwrap_or(10);
     let whole = i64::try_from(value.clone()).ok().or_else(|| {
+        let spelled = |text: &str| i64::from_str_radix(without_prefix(text, base), base).ok();
         let text = value.as_str().map(str::trim);
-        text.and_then(|text| text.parse().ok()).or_else(|| number(value).map(|number| number as i64))
+        text.and_then(spelled).or_else(|| number(value).map(|number| number as i64))
     });
     whole.map(Value::from).or(default).unwrap_or_else(|| Value::from(0))
+}
+
+/// Digits without the prefix of their base.
+fn without_prefix(text: &str, base: u32) -> &str {
+    let prefix = match base {
+        2 => "0b",
+        8 => "0o",
+        16 => "0x",
+        _ => return text,
+    };
+    match text.get(..2) {
+        Some(start) if start.eq_ignore_ascii_case(prefix) => &text[2..],
+        _ => text,
+    }
+}
+
+/// `center(value, width=80)`.
+pub(super) fn center(value: &Value, width: Option<usize>) -> Result<String, Error> {
+    Ok(centered(&python::str(value)?, width.unwrap_or(80), ' '))
+}
+
+/// `str.center`: of an odd number of blanks the left side gets one more if the width is odd.
+pub(super) fn centered(text: &str, width: usize, blank: char) -> String {
+    let width = width.min(MAX_INDENT);
+    let n_missing = width.saturating_sub(text.chars().count());
+    let left = n_missing / 2 + (n_missing & width & 1);
+    let blanks = |n: usize| blank.to_string().repeat(n);
+    format!("{}{text}{}", blanks(left), blanks(n_missing - left))
+}
+
+/// `random(value)`: any member.
+pub(super) fn random(value: &Value) -> Result<Value, Error> {
+    let members: Vec<Value> = value.try_iter()?.collect();
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), members.len());
+    let nth = random.checked_rem(members.len() as u64).and_then(|nth| usize::try_from(nth).ok());
+    Ok(nth.and_then(|nth| members.get(nth).cloned()).unwrap_or(Value::UNDEFINED))
+}
+
+/// `striptags(value)`: without comments and tags, white space as single blanks, entities as what they stand for.
+pub(super) fn striptags(value: &Value) -> Result<String, Error> {
+    let mut text = python::str(value)?;
+    for (open, close) in [("<!--", "-->"), ("<", ">")] {
+        let mut kept = String::with_capacity(text.len());
+        let mut rest = text.as_str();
+        while let Some((before, tag)) = rest.split_once(open) {
+            let Some((_, after)) = tag.split_once(close) else { break };
+            kept.push_str(before);
+            rest = after;
+        }
+        kept.push_str(rest);
+        text = kept;
+    }
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let entities = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#34;", "\""), ("&#39;", "'"), ("&amp;", "&")];
+    Ok(entities.iter().fold(text, |text, (entity, c)| text.replace(entity, c)))
+}
+
+/// `truncate(s, length=255, killwords=False, end='...', leeway=5)`.
+pub(super) fn truncate(value: &Value, positional: &[Value], keywords: Kwargs) -> Result<String, Error> {
+    let argument = |nth: usize, name: &str| match positional.get(nth) {
+        Some(value) => Ok(Some(value.clone())),
+        None => keywords.get::<Option<Value>>(name),
+    };
+    let size = |value: Option<Value>, default: usize| value.map_or(Ok(default), usize::try_from);
+    let length = size(argument(0, "length")?, 255)?;
+    let cuts_words = argument(1, "killwords")?.is_some_and(|value| value.is_true());
+    let end = argument(2, "end")?.map_or_else(|| Ok("...".to_owned()), |end| python::str(&end))?;
+    let leeway = size(argument(3, "leeway")?.filter(|value| !value.is_none()), 5)?;
+    keywords.assert_all_used()?;
+
+    let text = python::str(value)?;
+    if text.chars().count() <= length.saturating_add(leeway) {
+        return Ok(text);
+    }
+    let n_kept = length.checked_sub(end.chars().count()).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidOperation, format!("expected a length that `{end}` fits into, found {length}"))
+    })?;
+    let kept: String = text.chars().take(n_kept).collect();
+    let kept = if cuts_words { &kept } else { kept.rsplit_once(' ').map_or(kept.as_str(), |(words, _)| words) };
+    Ok(format!("{kept}{end}"))
+}
+
+/// `wordcount(s)`: runs of letters, digits and underscores.
+pub(super) fn wordcount(value: &Value) -> Result<usize, Error> {
+    let text = python::str(value)?;
+    Ok(text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty()).count())
+}
+
+/// Whether a value can be called: macros and functions can, data cannot.
+pub(super) fn is_callable(value: &Value) -> bool {
+    value.kind() == ValueKind::Plain
 }
 
 /// `float(value, default=0.0)`.

@@ -84,7 +84,7 @@ pub(super) fn gone_through(value: Value) -> Result<Value, Error> {
     }
 }
 
-/// The engine's filters that go through their first argument. Null is refused, as in Python.
+/// The engine's filters that go through their first argument and refuse null as such.
 pub(super) fn going_through() -> Vec<(&'static str, Value)> {
     vec![
         ("join", Value::from_function(filters::join)),
@@ -96,18 +96,25 @@ pub(super) fn going_through() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Those of them whose result is a generator.
-pub(super) fn generating() -> Vec<(&'static str, Value)> {
+/// The engine's filters whose result is a generator. Jinja2 lets null pass where it looks whether there is anything first.
+pub(super) fn generating() -> Vec<(&'static str, Value, NullIs)> {
     vec![
-        ("batch", Value::from_function(filters::batch)),
-        ("map", Value::from_function(filters::map)),
-        ("reject", Value::from_function(filters::reject)),
-        ("rejectattr", Value::from_function(filters::rejectattr)),
-        ("select", Value::from_function(filters::select)),
-        ("selectattr", Value::from_function(filters::selectattr)),
-        ("slice", Value::from_function(filters::slice)),
-        ("unique", Value::from_function(filters::unique)),
+        ("batch", Value::from_function(filters::batch), NullIs::Refused),
+        ("map", Value::from_function(filters::map), NullIs::Nothing),
+        ("reject", Value::from_function(filters::reject), NullIs::Nothing),
+        ("rejectattr", Value::from_function(filters::rejectattr), NullIs::Nothing),
+        ("select", Value::from_function(filters::select), NullIs::Nothing),
+        ("selectattr", Value::from_function(filters::selectattr), NullIs::Nothing),
+        ("slice", Value::from_function(filters::slice), NullIs::Refused),
+        ("unique", Value::from_function(filters::unique), NullIs::Refused),
     ]
+}
+
+/// What a filter takes null for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NullIs {
+    Refused,
+    Nothing,
 }
 
 /// A filter of the engine that refuses null.
@@ -116,19 +123,30 @@ pub(super) fn refusing_null(filter: Value) -> impl Fn(&mut State, &[Value], Kwar
         if let Some(first) = positional.first() {
             gone_through(first.clone())?;
         }
-        let mut arguments = positional.to_vec();
-        if keywords.args().next().is_some() {
-            arguments.push(keywords.into());
-        }
-        filter.call(state, &arguments)
+        call(&filter, state, positional, keywords)
     }
 }
 
 /// A filter of the engine whose result becomes a generator.
-pub(super) fn as_generator(filter: Value) -> impl Fn(&mut State, &[Value], Kwargs) -> Result<Value, Error> {
-    let filter = refusing_null(filter);
+pub(super) fn as_generator(
+    filter: Value,
+    null: NullIs,
+) -> impl Fn(&mut State, &[Value], Kwargs) -> Result<Value, Error> {
     move |state, positional, keywords| {
-        let left = filter(state, positional, keywords)?.try_iter()?.collect();
+        if let Some(first) = positional.first()
+            && null == NullIs::Refused
+        {
+            gone_through(first.clone())?;
+        }
+        let left = call(&filter, state, positional, keywords)?.try_iter()?.collect();
         Ok(Value::from_object(Generator { left: Mutex::new(left) }))
     }
+}
+
+fn call(filter: &Value, state: &mut State, positional: &[Value], keywords: Kwargs) -> Result<Value, Error> {
+    let mut arguments = positional.to_vec();
+    if keywords.args().next().is_some() {
+        arguments.push(keywords.into());
+    }
+    filter.call(state, &arguments)
 }

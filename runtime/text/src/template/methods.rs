@@ -2,14 +2,19 @@
 
 use minijinja::{
     Error, ErrorKind, State, Value,
-    value::{Kwargs, Tuple, from_args},
+    value::{Kwargs, Tuple, ValueKind, from_args},
 };
 
-/// The widest text `zfill` makes, in characters.
+use super::filters;
+
+/// The widest text that padding makes, in characters.
 const MAX_WIDTH: usize = 256;
 
 /// Calls a method that the engine does not know.
 pub(super) fn call(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    if value.kind() == ValueKind::Seq && matches!(name, "index" | "count") {
+        return look_for(value, name, arguments);
+    }
     let Some(text) = value.as_str() else {
         return minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments);
     };
@@ -27,6 +32,21 @@ pub(super) fn call(state: &mut State, value: &Value, name: &str, arguments: &[Va
             let (part,): (&str,) = from_args(arguments)?;
             let at = text.find(part).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "substring not found"))?;
             Ok(Value::from(text[..at].chars().count()))
+        }
+        "swapcase" => Ok(Value::from(text.chars().map(swapped).collect::<String>())),
+        "ljust" | "rjust" | "center" => {
+            let (width, blank): (usize, Option<char>) = from_args(arguments)?;
+            let (width, blank) = (width.min(MAX_WIDTH), blank.unwrap_or(' '));
+            let blanks = blank.to_string().repeat(width.saturating_sub(text.chars().count()));
+            Ok(Value::from(match name {
+                "ljust" => format!("{text}{blanks}"),
+                "rjust" => format!("{blanks}{text}"),
+                _ => filters::centered(text, width, blank),
+            }))
+        }
+        "expandtabs" => {
+            let (size,): (Option<usize>,) = from_args(arguments)?;
+            Ok(Value::from(with_tabs_expanded(text, size.unwrap_or(8).min(MAX_WIDTH))))
         }
         "zfill" => {
             let (width,): (usize,) = from_args(arguments)?;
@@ -48,6 +68,46 @@ pub(super) fn call(state: &mut State, value: &Value, name: &str, arguments: &[Va
         }
         _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments),
     }
+}
+
+/// `index(x)` and `count(x)` of a list.
+fn look_for(list: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    let (wanted,): (Value,) = from_args(arguments)?;
+    let mut places = list.try_iter()?.enumerate().filter(|(_, item)| *item == wanted).map(|(at, _)| at);
+    if name == "count" {
+        return Ok(Value::from(places.count()));
+    }
+    let missing = || Error::new(ErrorKind::InvalidOperation, "the value is not in the list");
+    places.next().map(Value::from).ok_or_else(missing)
+}
+
+/// A letter in the other case.
+fn swapped(c: char) -> String {
+    if c.is_uppercase() { c.to_lowercase().collect() } else { c.to_uppercase().collect() }
+}
+
+/// Tabs as blanks up to the next column that `size` divides.
+fn with_tabs_expanded(text: &str, size: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut column = 0usize;
+    for c in text.chars() {
+        match c {
+            '\t' => {
+                let n_blanks = column.checked_rem(size).map_or(0, |past| size - past);
+                out.extend(std::iter::repeat_n(' ', n_blanks));
+                column += n_blanks;
+            }
+            '\n' | '\r' => {
+                out.push(c);
+                column = 0;
+            }
+            c => {
+                out.push(c);
+                column += 1;
+            }
+        }
+    }
+    out
 }
 
 /// `split(sep=None, maxsplit=-1)`, from either end.

@@ -9,6 +9,7 @@ mod environment;
 mod filters;
 mod generator;
 mod methods;
+mod percent;
 mod prefill;
 mod python;
 mod rewrite;

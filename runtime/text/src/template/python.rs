@@ -26,12 +26,15 @@ pub(super) fn str(value: &Value) -> Result<String, Error> {
     match value.kind() {
         ValueKind::Undefined => Ok(String::new()),
         ValueKind::String => Ok(value.as_str().unwrap_or_default().to_owned()),
-        _ => {
-            let mut out = Text::default();
-            write_repr(&mut out, value, 0)?;
-            Ok(out.0)
-        }
+        _ => repr(value),
     }
+}
+
+/// `repr(value)`.
+pub(super) fn repr(value: &Value) -> Result<String, Error> {
+    let mut out = Text::default();
+    write_repr(&mut out, value, 0)?;
+    Ok(out.0)
 }
 
 fn write(out: &mut Text, text: &str) -> Result<(), Error> {

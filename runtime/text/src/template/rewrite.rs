@@ -3,11 +3,15 @@
 /// The filter that `for` tags send what they go through to.
 pub(super) const GONE_THROUGH: &str = "kinfolk_gone_through";
 
-/// Rewrites two kinds of tags. Lines stay where they are.
+/// The filter that `%` after a text is.
+pub(super) const PERCENT: &str = "kinfolk_percent";
+
+/// Rewrites tags. Lines stay where they are.
 ///
 /// * `{% generation %}` marks what the assistant wrote, for training; here it only passes its body through. The engine does
 ///   not know the tag, so it becomes a block that does nothing else.
 /// * `{% for x in y %}` goes through [`GONE_THROUGH`], which refuses null: Python does, the engine takes it for nothing.
+/// * `"…" % x` becomes a filter, [`PERCENT`]: the engine's operator knows numbers only.
 pub(super) fn rewrite(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -21,10 +25,9 @@ pub(super) fn rewrite(source: &str) -> String {
         };
         let len = tag_len(tag, ending);
         let (tag, after) = tag.split_at(len);
-        match rewritten(tag) {
-            Some(rewritten) => out.push_str(&rewritten),
-            None => out.push_str(tag),
-        }
+        let rewritten = rewritten(tag);
+        let formatted = if ending == "#}" { None } else { with_percent(rewritten.as_deref().unwrap_or(tag)) };
+        out.push_str(formatted.or(rewritten).as_deref().unwrap_or(tag));
         rest = after;
         if tag_word(tag) == Some("raw") {
             let end = end_of_raw(rest);
@@ -113,6 +116,101 @@ fn outer_words(tag: &str) -> Vec<(usize, &str)> {
     words
 }
 
+/// A tag with `"…" % x` as `"…"|filter(x)`; `None` if there is none in it.
+fn with_percent(tag: &str) -> Option<String> {
+    if !tag[2..].trim_end_matches("%}").contains('%') {
+        return None;
+    }
+    let mut out = String::with_capacity(tag.len());
+    let mut at = 0;
+    let mut found = false;
+    while let Some(start) = tag[at..].find(['"', '\'']).map(|found| at + found) {
+        let end = start + quoted_len(&tag[start..])?;
+        out.push_str(&tag[at..end]);
+        at = end;
+        let Some(after) = tag[end..].trim_start().strip_prefix('%').filter(|after| !after.starts_with('}')) else {
+            continue;
+        };
+        let Some(len) = operand_len(after) else { continue };
+        // The operand may hold such texts itself.
+        let operand = &after[..len];
+        out.push_str(&format!("|{PERCENT}({})", with_percent_inside(operand)));
+        at = tag.len() - after.len() + len;
+        found = true;
+    }
+    out.push_str(&tag[at..]);
+    found.then_some(out)
+}
+
+fn with_percent_inside(operand: &str) -> String {
+    let tag = format!("{{{{{operand}}}}}");
+    match with_percent(&tag) {
+        Some(tag) => tag[2..tag.len() - 2].to_owned(),
+        None => operand.to_owned(),
+    }
+}
+
+/// Length of the quoted text at the start; `None` if it does not end.
+fn quoted_len(text: &str) -> Option<usize> {
+    let quote = text.chars().next()?;
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return Some(at + c.len_utf8()),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Length of the brackets at the start, with what is in them; `None` if they do not end.
+fn bracketed_len(text: &str) -> Option<usize> {
+    let mut depth = 0usize;
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        match c {
+            '"' | '\'' => {
+                at += quoted_len(&text[at..])?;
+                continue;
+            }
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        at += c.len_utf8();
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// Length of the operand at the start: a value with a sign, and what is called, looked up and filtered of it.
+fn operand_len(text: &str) -> Option<usize> {
+    let word_len = |text: &str| text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+    let blanks = |text: &str| text.len() - text.trim_start().len();
+    let mut at = text.len() - text.trim_start_matches(|c: char| c.is_whitespace() || c == '-' || c == '+').len();
+    at += match text[at..].chars().next()? {
+        '"' | '\'' => quoted_len(&text[at..])?,
+        '(' | '[' | '{' => bracketed_len(&text[at..])?,
+        _ => Some(word_len(&text[at..])).filter(|len| *len > 0)?,
+    };
+    loop {
+        let next = at + blanks(&text[at..]);
+        let rest = &text[next..];
+        at = match rest.chars().next() {
+            Some('(' | '[') => next + bracketed_len(rest)?,
+            Some('.' | '|') => {
+                let name = next + 1 + blanks(&rest[1..]);
+                name + Some(word_len(&text[name..])).filter(|len| *len > 0)?
+            }
+            _ => return Some(at),
+        };
+    }
+}
+
 /// Where the tag that ends a raw block starts.
 fn end_of_raw(text: &str) -> usize {
     let mut from = 0;
@@ -161,6 +259,21 @@ mod tests {
         }
         for source in ["{% for x y %}", "{% for", "{{ for x in y }}"] {
             assert_eq!(rewrite(source), source);
+        }
+    }
+
+    #[test]
+    fn a_percent_sign_after_a_text_is_a_filter() {
+        for (source, expected) in [
+            ("{{ '%s' % x }}", "{{ '%s'|kinfolk_percent( x) }}"),
+            ("{{ '%s' % x.y(z)['%']|f(1) ~ 7 % 2 }}", "{{ '%s'|kinfolk_percent( x.y(z)['%']|f(1)) ~ 7 % 2 }}"),
+            ("{{ '%s%s'%(a, '%s' % b) -}}", "{{ '%s%s'|kinfolk_percent((a, '%s'|kinfolk_percent( b))) -}}"),
+            ("{% set x = '%d' % -1 %}", "{% set x = '%d'|kinfolk_percent( -1) %}"),
+            ("{% set x = 'a' %}", "{% set x = 'a' %}"),
+            ("{{ 'a' % }}{{ x % 'b' }}", "{{ 'a' % }}{{ x % 'b' }}"),
+            ("{# 'a' % b #}", "{# 'a' % b #}"),
+        ] {
+            assert_eq!(rewrite(source), expected);
         }
     }
 }
