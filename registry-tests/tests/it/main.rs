@@ -2,6 +2,7 @@
 
 mod absences;
 mod conformance;
+mod conventions;
 mod dispatch;
 mod generation;
 mod hints;
