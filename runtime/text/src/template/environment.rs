@@ -2,7 +2,7 @@
 
 use minijinja::{Environment, Error, ErrorKind, Value, syntax::SyntaxConfig};
 
-use super::{Clock, filters, generator, methods, percent, python, rewrite};
+use super::{Clock, concat, filters, generator, methods, percent, python, rewrite};
 
 /// What a template passed to `raise_exception`, as the cause of the engine's error.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,7 @@ pub(super) fn environment() -> Environment<'static> {
     for (name, filter, null) in generator::generating() {
         environment.add_filter(name, generator::as_generator(filter, null));
     }
+    environment.add_filter(concat::PRINTED, |value: &Value| python::str(value));
     environment.add_filter(rewrite::PERCENT, percent::format);
     environment.add_filter("center", filters::center);
     environment.add_filter("filesizeformat", minijinja_contrib::filters::filesizeformat);

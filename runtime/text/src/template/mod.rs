@@ -4,6 +4,7 @@
 //! them, and print what they print there.
 
 mod clock;
+mod concat;
 mod conversation;
 mod environment;
 mod filters;

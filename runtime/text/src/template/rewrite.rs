@@ -1,5 +1,9 @@
 //! Tags that the engine does not know or takes more lightly than Jinja2 does, rewritten before it sees them.
 
+use std::borrow::Cow;
+
+use super::concat;
+
 /// The filter that `for` tags send what they go through to.
 pub(super) const GONE_THROUGH: &str = "kinfolk_gone_through";
 
@@ -11,6 +15,7 @@ pub(super) const PERCENT: &str = "kinfolk_percent";
 /// * `{% generation %}` marks what the assistant wrote, for training; here it only passes its body through. The engine does
 ///   not know the tag, so it becomes a block that does nothing else.
 /// * `{% for x in y %}` goes through [`GONE_THROUGH`], which refuses null: Python does, the engine takes it for nothing.
+/// * What `~` joins is printed by a filter with a limit, see [`concat`].
 /// * `"…" % x` becomes a filter, [`PERCENT`]: the engine's operator knows numbers only.
 pub(super) fn rewrite(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
@@ -26,8 +31,15 @@ pub(super) fn rewrite(source: &str) -> String {
         let len = tag_len(tag, ending);
         let (tag, after) = tag.split_at(len);
         let rewritten = rewritten(tag);
-        let formatted = if ending == "#}" { None } else { with_percent(rewritten.as_deref().unwrap_or(tag)) };
-        out.push_str(formatted.or(rewritten).as_deref().unwrap_or(tag));
+        let mut rewritten = rewritten.map_or(Cow::Borrowed(tag), Cow::Owned);
+        if ending != "#}" {
+            for rewrite in [with_percent, concat::printed] {
+                if let Some(again) = rewrite(&rewritten) {
+                    rewritten = Cow::Owned(again);
+                }
+            }
+        }
+        out.push_str(&rewritten);
         rest = after;
         if tag_word(tag) == Some("raw") {
             let end = end_of_raw(rest);
@@ -151,7 +163,7 @@ fn with_percent_inside(operand: &str) -> String {
 }
 
 /// Length of the quoted text at the start; `None` if it does not end.
-fn quoted_len(text: &str) -> Option<usize> {
+pub(super) fn quoted_len(text: &str) -> Option<usize> {
     let quote = text.chars().next()?;
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -266,7 +278,7 @@ mod tests {
     fn a_percent_sign_after_a_text_is_a_filter() {
         for (source, expected) in [
             ("{{ '%s' % x }}", "{{ '%s'|kinfolk_percent( x) }}"),
-            ("{{ '%s' % x.y(z)['%']|f(1) ~ 7 % 2 }}", "{{ '%s'|kinfolk_percent( x.y(z)['%']|f(1)) ~ 7 % 2 }}"),
+            ("{{ '%s' % x.y(z)['%']|f(1) + 7 % 2 }}", "{{ '%s'|kinfolk_percent( x.y(z)['%']|f(1)) + 7 % 2 }}"),
             ("{{ '%s%s'%(a, '%s' % b) -}}", "{{ '%s%s'|kinfolk_percent((a, '%s'|kinfolk_percent( b))) -}}"),
             ("{% set x = '%d' % -1 %}", "{% set x = '%d'|kinfolk_percent( -1) %}"),
             ("{% set x = 'a' %}", "{% set x = 'a' %}"),

@@ -358,6 +358,8 @@ fn a_template_that_never_ends_or_grows_without_bound_is_stopped() {
         "{% set ns = namespace(l=[]) %}{% for a in range(1000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}",
         "{% set ns = namespace(l=['x' * 9999]) %}{% for a in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
         "{% set ns = namespace(l=['x' * 9999]) %}{% for a in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | string }}",
+        "{% set ns = namespace(l=['x' * 9999]) %}{% for a in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l ~ 1 }}",
+        "{% set ns = namespace(l=['x' * 9999]) %}{% for a in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ '%s' % ns.l }}",
         "{% set ns = namespace(l=['x' * 9999]) %}{% for a in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}",
     ] {
         let error = refuse(source, messages.clone(), &RenderOptions::default());
