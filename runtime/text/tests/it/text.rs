@@ -7,7 +7,7 @@ use kinfolk_text::{Clock, EncodeOptions, RenderOptions, Text, TextError};
 use kinfolk_weights::Source;
 use serde_json::{Value, json};
 
-use crate::{shared, toy};
+use crate::{shared, toy, warnings};
 
 /// A folder with a model of one number, a toy tokenizer and some more files.
 pub fn text(kind: &str, files: &[(&str, &str)], turn_ends: &[&str]) -> Text {
@@ -189,6 +189,14 @@ fn ends_are_the_union_of_everything_that_names_one() {
     let mut expected = vec![7, 9, 11, id("<|im_end|>"), id("<|endoftext|>")];
     expected.sort_unstable();
     assert_eq!(found.ends.iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn malformed_ends_are_ignored_with_a_warning_each() {
+    let files = [("generation_config.json", r#"{"eos_token_id": [7, "x", -1, 9]}"#)];
+    let (found, n_warnings) = warnings::during(|| text("byte-level", &files, &[]));
+    assert_eq!((found.ends.iter().collect::<Vec<_>>(), n_warnings), (vec![7, 9], 2));
+    assert!(found.ends.for_request(true).is_empty());
 }
 
 #[test]
