@@ -1,14 +1,15 @@
 //! Tool calls, against the reference cases and against the ways a reply can be cut.
 
-use std::{iter, path::PathBuf, sync::LazyLock};
+use std::{collections::HashMap, iter, path::PathBuf, sync::LazyLock};
 
 use kinfolk_text::{
-    Ending, ParsedReply, ReasoningTags, ReplyEvent, ReplyOptions, ReplyParser, ToolFormats, ToolSchemas,
+    EncodeOptions, Ending, ParsedReply, ReasoningTags, ReplyDecoder, ReplyEvent, ReplyOptions, ReplyParser,
+    StopStrings, Tokenizer, ToolFormats, ToolSchemas,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::shared;
+use crate::{shared, text::text};
 
 /// The formats and their cases.
 static CASES: LazyLock<Value> = LazyLock::new(|| shared::json(shared::data("toolcalls.json")));
@@ -118,6 +119,45 @@ fn every_case() -> impl Iterator<Item = (&'static str, &'static Value)> {
 fn every_case_is_read_as_in_the_reference_whole_and_by_characters() {
     assert_eq!(every_case().count(), 187);
     every_case().for_each(|(format, case)| check_case(format, case));
+}
+
+/// What a decoder makes of a reply that comes as tokens.
+fn by_tokens(tokenizer: &Tokenizer, ids: &[u32], options: ReplyOptions, ending: Ending) -> ParsedReply {
+    let mut decoder = ReplyDecoder::new(tokenizer, StopStrings::new(iter::empty::<&str>()), options);
+    let mut events: Vec<ReplyEvent> = ids.iter().flat_map(|&id| decoder.push(id)).collect();
+    events.extend(decoder.finish(ending));
+    events.into_iter().collect()
+}
+
+#[test]
+fn every_case_is_read_the_same_by_bytes_and_by_tokens() {
+    let tokenizer = text("byte-level", &[], &[]).tokenizer;
+    let byte_tokens: HashMap<u8, u32> = (0..tokenizer.vocab_size() as u32)
+        .filter_map(|id| match tokenizer.token_bytes(id)?.as_ref() {
+            [byte] => Some((*byte, id)),
+            _ => None,
+        })
+        .collect();
+    for (format, case) in every_case() {
+        let text = case["text"].as_str().unwrap();
+        let whole = ReplyParser::parse(case_options(format, case), text, ending(case));
+        let bytes: Vec<u32> = text.bytes().map(|byte| byte_tokens[&byte]).collect();
+        assert_eq!(
+            by_tokens(&tokenizer, &bytes, case_options(format, case), ending(case)),
+            whole,
+            "{}: bytes",
+            case["id"]
+        );
+        let plain = EncodeOptions { add_special: false, parse_special: true };
+        let ids = tokenizer.encode(text, plain).unwrap();
+        assert!(ids.len() <= bytes.len());
+        assert_eq!(
+            by_tokens(&tokenizer, &ids, case_options(format, case), ending(case)),
+            whole,
+            "{}: tokens",
+            case["id"]
+        );
+    }
 }
 
 #[test]
