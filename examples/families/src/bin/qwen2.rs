@@ -1,7 +1,7 @@
 //! Runs qwen2 checkpoints and nothing else: the program links that family alone.
 
-use kinfolk_qwen2 as _;
 use kinfolk_family_examples::continue_text;
+use kinfolk_qwen2 as _;
 
 fn main() -> anyhow::Result<()> {
     continue_text()

@@ -1,7 +1,7 @@
 //! Runs smollm3 checkpoints and nothing else: the program links that family alone.
 
-use kinfolk_smollm3 as _;
 use kinfolk_family_examples::continue_text;
+use kinfolk_smollm3 as _;
 
 fn main() -> anyhow::Result<()> {
     continue_text()
