@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kinfolk::{
     LmRunnerBuilder, OpenOptions, Registry,
     decoder::{Cancel, Source},
+    text::Text,
 };
 
 use crate::{
@@ -28,8 +29,13 @@ pub fn source(model: &Path, open: &OpenArgs) -> Result<Source> {
     Ok(Source::open_with(model, &open.options())?)
 }
 
+/// The text layer of an open model. What is wrong with it names the model, whichever of its files is at fault.
+pub fn text_layer(source: &Source) -> Result<Text> {
+    Text::from_source(source, turn_ends(source)).with_context(|| format!("`{}`", source.path().display()))
+}
+
 /// What the family that runs `source` says of its ends of turn; nothing if none runs it.
-pub fn turn_ends(source: &Source) -> &'static [&'static str] {
+fn turn_ends(source: &Source) -> &'static [&'static str] {
     Registry::linked().claim(source).map_or(&[], |decision| decision.family.conventions.turn_ends)
 }
 

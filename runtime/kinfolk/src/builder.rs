@@ -182,7 +182,8 @@ impl LmRunnerBuilder {
     pub fn session(mut self) -> Result<Session> {
         let source = self.open()?;
         let (runner, turn_ends) = load(&source, self.options)?;
-        let text = kinfolk_text::Text::from_source(&source, turn_ends)?;
+        let text = kinfolk_text::Text::from_source(&source, turn_ends)
+            .with_context(|| format!("`{}`", source.path().display()))?;
         let mut session = Session::new(runner, text);
         session.set_sample(self.sample.unwrap_or_default())?;
         session.set_stream(self.stream);

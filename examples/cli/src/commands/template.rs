@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use kinfolk::text::{RenderOptions, Text};
+use kinfolk::text::RenderOptions;
 use serde_json::{Value, json};
 
 use crate::{args::TemplateArgs, open, print};
@@ -13,7 +13,7 @@ pub fn run(args: &TemplateArgs) -> Result<ExitCode> {
         .with_context(|| format!("`{}` holds no messages", args.messages.display()))?;
     options.add_generation_prompt = !args.no_generation_prompt;
     let source = open::source(&args.model, &args.open)?;
-    let text = Text::from_source(&source, open::turn_ends(&source))?;
+    let text = open::text_layer(&source)?;
     let Some(template) = &text.template else {
         bail!("`{}` has no chat template", args.model.display());
     };

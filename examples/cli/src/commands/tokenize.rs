@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use kinfolk::text::{EncodeOptions, Text};
+use kinfolk::text::EncodeOptions;
 use serde_json::json;
 
 use crate::{args::TokenizeArgs, open, print};
@@ -11,7 +11,7 @@ use crate::{args::TokenizeArgs, open, print};
 pub fn run(args: &TokenizeArgs) -> Result<ExitCode> {
     let text = open::text_or_stdin(&args.text)?;
     let source = open::source(&args.model, &args.open)?;
-    let layer = Text::from_source(&source, open::turn_ends(&source))?;
+    let layer = open::text_layer(&source)?;
     let options = EncodeOptions { add_special: !args.no_special, parse_special: args.parse_special };
     let tokens = layer.tokenizer.encode_with_offsets(&text, options)?;
     if args.json {

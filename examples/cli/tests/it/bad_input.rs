@@ -212,3 +212,16 @@ fn messages_that_are_none() {
         assert!(line.contains(part) && line.contains(name), "{line}");
     }
 }
+
+#[test]
+fn a_damaged_tokenizer_names_the_model_it_belongs_to() {
+    let scratch = Scratch::new();
+    let model = scratch.copy("qwen3");
+    fs::remove_file(model.join("model.gguf")).unwrap();
+    fs::write(model.join("tokenizer.json"), "{}").unwrap();
+    let model = model.to_str().unwrap();
+    for args in [vec!["run", model, "Hi"], vec!["tokenize", model, "Hi"]] {
+        let line = kinfolk(&args).refusal();
+        assert!(line.contains(model) && line.contains("`tokenizer.json`"), "{line}");
+    }
+}
