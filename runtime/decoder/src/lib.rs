@@ -30,8 +30,3 @@ pub use kinfolk_weights::{Config, ConfigError, ConfigKind, Source};
 pub use names::{Names, QkRows};
 pub use rope::{Frequencies, Pairing, Rope, RopeScaling};
 pub use slots::{Slot, SlotShape};
-
-#[doc(hidden)]
-pub mod __private {
-    pub use linkme;
-}

@@ -7,7 +7,7 @@ use super::SampleError;
 pub struct SampleOpts {
     /// Divides the logits. 0 chooses the likeliest token (the lowest id on a tie) and draws nothing.
     pub temperature: f32,
-    /// Keeps the k likeliest tokens, and all that tie with the last of them only as far as k reaches. 0: off.
+    /// Keeps the k likeliest tokens; of those that tie at the cut, the lowest ids. 0: off.
     pub top_k: usize,
     /// Keeps the likeliest tokens until their probabilities sum to this. 1: off.
     pub top_p: f32,
