@@ -4,6 +4,7 @@
 //! like, and the names GGUF gives the same quantity are one table, in [`keys`].
 
 mod error;
+mod facts;
 mod json;
 mod keys;
 mod value;

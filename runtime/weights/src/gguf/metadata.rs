@@ -238,6 +238,12 @@ impl GgufMetadata {
         }
     }
 
+    /// The value under `key` as the file wrote it: its type in words, and its bytes.
+    pub(crate) fn raw(&self, key: &str) -> Option<(String, &[u8])> {
+        let entry = self.section.entries.get(key)?;
+        Some((format!("{:?}", entry.kind), self.bytes_of(entry)))
+    }
+
     /// The value under `key` through `want`, which says whether it is of the right type.
     fn scalar<T>(
         &self,

@@ -4,6 +4,7 @@ mod allocation;
 mod config;
 mod corpus;
 mod directory;
+mod fingerprint;
 mod fixtures;
 mod gguf;
 mod gguf_bytes;
