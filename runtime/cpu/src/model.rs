@@ -10,8 +10,8 @@ use std::{
 };
 
 use kinfolk_decoder::{
-    Cache, Cancel, Decoder, ForwardError, Frequencies, LoadContext, LoadError, Mixer, Model, Output, Rope, Sequence,
-    Slot, Source, Want, Wiring,
+    Cache, Cancel, Decoder, ForwardError, Frequencies, LoadContext, LoadError, LoadRole, Mixer, Model, Output, Rope,
+    Sequence, Slot, Source, Want, Wiring,
 };
 
 use crate::{
@@ -32,6 +32,7 @@ pub(crate) struct CpuModel {
     /// Tells this model's caches from others'.
     id: u64,
     decoder: Arc<Decoder>,
+    role: LoadRole,
     context_length: usize,
     team: Arc<Team>,
     weight_bytes: u64,
@@ -41,7 +42,7 @@ pub(crate) struct CpuModel {
     ropes: Vec<LoadedRope>,
     layers: Vec<LayerWeights>,
     final_norm: NormWeights,
-    /// `[vocab, hidden]`; `None` where tied to the embedding.
+    /// `[vocab, hidden]`; `None` where tied to the embedding, or where the role takes none.
     head: Option<Linear>,
 }
 
@@ -108,7 +109,9 @@ impl CpuModel {
         if !(1..=max).contains(&context_length) {
             return Err(LoadError::ContextLength { max, asked: context_length });
         }
-        let mut loader = Loader::new(decoder.bind(source)?, source.tensor_bytes(), context);
+        let role = context.role;
+        let total_bytes = decoder.tensors(source, role).map(|tensor| tensor.n_bytes() as u64).sum();
+        let mut loader = Loader::new(decoder.bind_for(source, role)?, total_bytes, context);
         let divisors = loader.vector(Slot::model("rope.divisors"))?;
         let embedding = loader.linear(Slot::model("embed"))?;
         let mut ropes: Vec<LoadedRope> = Vec::new();
@@ -145,6 +148,7 @@ impl CpuModel {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             weight_bytes: loader.weight_bytes(),
             decoder,
+            role,
             context_length,
             team,
             embedding,
@@ -167,6 +171,9 @@ impl CpuModel {
         let cache = cache.filter(|c| c.model == self.id).ok_or(ForwardError::ForeignCache)?;
         if new.is_empty() {
             return Err(ForwardError::NoTokens);
+        }
+        if self.role == LoadRole::Embedding && matches!(sequence.want, Want::LastLogits | Want::AllLogits) {
+            return Err(ForwardError::NoHead);
         }
         let held = cache.tokens.len();
         let asked = held.saturating_add(new.len());
@@ -321,6 +328,10 @@ impl Model for CpuModel {
 
     fn executor(&self) -> &'static str {
         "cpu"
+    }
+
+    fn role(&self) -> LoadRole {
+        self.role
     }
 
     fn threads(&self) -> usize {

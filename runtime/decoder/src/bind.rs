@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
-use kinfolk_weights::{ConfigKind, Dtype, Source, Tensor, quant};
+use kinfolk_weights::{ConfigKind, Dtype, Source, Tensor, TensorInfo, quant};
 
-use crate::{Attention, BindProblem, Decoder, DecoderError, Mixer, QkRows, Result, Slot, SlotShape};
+use crate::{
+    Attention, BindProblem, Decoder, DecoderError, LoadRole, Mixer, QkRows, Result, Slot, SlotShape, slots::HEAD,
+};
 
 /// The weights of one description in one checkpoint, in the canonical layout.
 #[derive(Debug)]
@@ -73,15 +75,30 @@ impl Decoder {
     /// # Errors
     /// `Tensors` with everything that is missing or does not fit.
     pub fn bind<'a>(&self, source: &'a Source) -> Result<Weights<'a>> {
+        self.bind_for(source, LoadRole::Text)
+    }
+
+    /// [`bind`](Self::bind) of the slots that a load for `role` takes; the others need not be there, or fit.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_for<'a>(&self, source: &'a Source, role: LoadRole) -> Result<Weights<'a>> {
         plain_layout(source)?;
         let mut weights = Weights { source, bound: HashMap::new() };
         let mut problems = Vec::new();
-        for slot in self.slots() {
+        for slot in self.slots().into_iter().filter(|wanted| takes(role, wanted.slot)) {
             match self.bind_slot(&slot, source) {
                 Ok(Some(bound)) => drop(weights.bound.insert(slot.slot, bound)),
                 Ok(None) => {}
                 Err(problem) => problems.push(problem),
             }
+        }
+        let has_head = weights.bound.contains_key(&Slot::model(HEAD));
+        if role == LoadRole::Text && !has_head && source.config().opt_bool("tie_word_embeddings")? == Some(false) {
+            tracing::warn!(
+                path = %source.path().display(),
+                "the config says that the head is not tied to the embedding, but there is none: the embedding is taken"
+            );
         }
         if problems.is_empty() {
             Ok(weights)
@@ -90,17 +107,22 @@ impl Decoder {
         }
     }
 
+    /// The tensors of `source` that a load for `role` takes: all of them, or all but the head's.
+    pub fn tensors<'a>(&self, source: &'a Source, role: LoadRole) -> impl Iterator<Item = &'a TensorInfo> + use<'a> {
+        let head = Slot::model(HEAD);
+        let left_out = if takes(role, head) { None } else { self.info(head, source) };
+        source.tensors().filter(move |tensor| left_out.is_none_or(|head| tensor.name != head.name))
+    }
+
     fn bind_slot(&self, wanted: &SlotShape, source: &Source) -> std::result::Result<Option<Bound>, BindProblem> {
         let slot = wanted.slot;
         let is_vector = wanted.shape.len() == 1;
-        let suffixes: &[&str] = if slot.bias { &[".bias"] } else { &[".weight", ""] };
-        let candidates = self.names.candidates(slot, source);
-        let names = candidates.iter().flat_map(|name| suffixes.iter().map(move |suffix| format!("{name}{suffix}")));
-        let Some(info) = names.clone().find_map(|name| source.info(&name)) else {
+        let Some(info) = self.info(slot, source) else {
             if wanted.optional {
                 return Ok(None);
             }
-            let names = candidates.iter().map(|name| format!("{name}{}", suffixes[0])).collect();
+            let candidates = self.names.candidates(slot, source);
+            let names = candidates.iter().map(|name| format!("{name}{}", suffixes(slot)[0])).collect();
             return Err(BindProblem::Missing { slot: slot.to_string(), names });
         };
 
@@ -133,6 +155,14 @@ impl Decoder {
         }))
     }
 
+    /// The tensor at `slot`, under the first of its names that is there.
+    fn info<'a>(&self, slot: Slot, source: &'a Source) -> Option<&'a TensorInfo> {
+        let candidates = self.names.candidates(slot, source);
+        let mut names =
+            candidates.iter().flat_map(|name| suffixes(slot).iter().map(move |suffix| format!("{name}{suffix}")));
+        names.find_map(|name| source.info(&name))
+    }
+
     /// Rows per head where the file stores the query's or key's rows in pairs.
     fn paired_rows(&self, slot: Slot, gguf: bool) -> Option<usize> {
         let is_qk = matches!(slot.pattern, "layers.{i}.attn.q" | "layers.{i}.attn.k");
@@ -142,6 +172,16 @@ impl Decoder {
         let Mixer::Attention(Attention { head_dim, .. }) = &self.layers.get(slot.layer)?.mixer;
         Some(*head_dim)
     }
+}
+
+/// Whether a load for `role` has a use for `slot`.
+fn takes(role: LoadRole, slot: Slot) -> bool {
+    role == LoadRole::Text || slot.pattern != HEAD
+}
+
+/// What can follow a slot's name in a checkpoint.
+fn suffixes(slot: Slot) -> &'static [&'static str] {
+    if slot.bias { &[".bias"] } else { &[".weight", ""] }
 }
 
 /// Refuses checkpoints whose config says that their tensors are packed in a layout of its own (GPTQ, AWQ, MLX, …): their names and

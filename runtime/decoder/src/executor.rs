@@ -51,10 +51,23 @@ pub struct Refusal {
     pub reason: String,
 }
 
+/// What a model is loaded for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadRole {
+    /// Text, which takes logits.
+    #[default]
+    Text,
+    /// Vectors that stand for texts, which takes hidden states alone. The head is neither needed nor read, so that a checkpoint
+    /// without one loads too, and [`Want`]s of logits are refused.
+    Embedding,
+}
+
 /// How to load, and how to reach the host meanwhile.
 #[derive(Default)]
 #[non_exhaustive]
 pub struct LoadContext<'a> {
+    /// What the model is for.
+    pub role: LoadRole,
     /// Room for this many tokens per sequence. `None`: the description's context length.
     pub context_length: Option<usize>,
     /// Threads to compute with. `None`: one per core.
@@ -120,6 +133,11 @@ pub trait Model: Send + Sync + fmt::Debug {
 
     /// Name of the executor that loaded it.
     fn executor(&self) -> &'static str;
+
+    /// What it was loaded for. An executor that takes no notice of roles always loads for [`LoadRole::Text`].
+    fn role(&self) -> LoadRole {
+        LoadRole::Text
+    }
 
     /// Threads it computes with.
     fn threads(&self) -> usize;
@@ -236,6 +254,9 @@ pub enum ForwardError {
         /// Tokens there would be.
         asked: usize,
     },
+    /// Logits of a model that was loaded without its head.
+    #[error("logits: expected a model loaded for text, found one loaded for embeddings")]
+    NoHead,
     /// The cache belongs to another model or executor.
     #[error("the cache was made by another model")]
     ForeignCache,

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
-use kinfolk_decoder::{Cancel, Config, LoadProgress, Source};
+use kinfolk_decoder::{Cancel, Config, LoadProgress, LoadRole, Source};
 use kinfolk_weights::{OpenOptions, WeightFormat};
 
 use crate::{
@@ -113,6 +113,12 @@ impl LmRunnerBuilder {
     /// Picks one of several GGUF files in a directory; `Q4_K_M` by default.
     pub fn prefer_gguf(mut self, name: impl Into<String>) -> Self {
         self.options.open.prefer_gguf = Some(name.into());
+        self
+    }
+
+    /// What the model is for; text by default.
+    pub fn role(mut self, role: LoadRole) -> Self {
+        self.options.role = role;
         self
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use kinfolk_decoder::{Cache, Cancel, ForwardError, Model, Output, Sequence, Want};
+use kinfolk_decoder::{Cache, Cancel, ForwardError, LoadRole, Model, Output, Sequence, Want};
 
 use crate::runner::{Capabilities, KvStoreStats, LmRunner, RunnerError};
 
@@ -89,7 +89,7 @@ fn run(
 }
 
 /// What a host can do something about, in the waist's own words.
-fn for_host(error: ForwardError) -> anyhow::Error {
+pub(crate) fn for_host(error: ForwardError) -> anyhow::Error {
     match error {
         ForwardError::NoTokens => RunnerError::EmptyPrompt.into(),
         ForwardError::TokenOutOfRange { token, vocab_size } => {
@@ -98,6 +98,7 @@ fn for_host(error: ForwardError) -> anyhow::Error {
         ForwardError::ContextFull { context_length, asked } => {
             RunnerError::ContextFull { context_length, asked }.into()
         }
+        ForwardError::NoHead => RunnerError::NoHead.into(),
         ForwardError::Cancelled => RunnerError::Cancelled.into(),
         other => other.into(),
     }
@@ -123,10 +124,11 @@ impl LmRunner for DecoderRunner {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let gives_logits = self.model.role() == LoadRole::Text;
         Capabilities {
-            prefill_decode_pair: true,
-            prefix_reuse: true,
-            sessions: true,
+            prefill_decode_pair: gives_logits,
+            prefix_reuse: gives_logits,
+            sessions: gives_logits,
             embeddings: true,
             multimodal: false,
             batching: true,

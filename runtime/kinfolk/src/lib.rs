@@ -29,7 +29,7 @@ pub use builder::{ConfigSource, LmRunnerBuilder, TextCallback};
 pub use decoder_runner::DecoderRunner;
 pub use family::{API_VERSION, AliasList, Conventions, Family};
 pub use host_driven::HostDriven;
-pub use kinfolk_decoder as decoder;
+pub use kinfolk_decoder::{self as decoder, LoadRole};
 pub use kinfolk_macros::{enroll, family, register_lm_runner};
 pub use kinfolk_text as text;
 pub use kinfolk_weights::{Dtype, OpenOptions, WeightFormat};

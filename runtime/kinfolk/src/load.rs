@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use anyhow::Result;
-use kinfolk_decoder::{Cancel, Decoder, EXECUTORS, Executor, LoadContext, LoadProgress, Refusal, Source};
+use kinfolk_decoder::{Cancel, Decoder, EXECUTORS, Executor, LoadContext, LoadProgress, LoadRole, Refusal, Source};
 use kinfolk_weights::{OpenOptions, TensorInfo};
 
 use crate::{decoder_runner::DecoderRunner, family::Family, runner::LmRunner};
@@ -14,6 +14,8 @@ use crate::{decoder_runner::DecoderRunner, family::Family, runner::LmRunner};
 pub struct LoadOptions {
     /// How to open the weights.
     pub open: OpenOptions,
+    /// What the model is for. A runner written by hand may take no notice of it.
+    pub role: LoadRole,
     /// Pin a family by name instead of asking the registry. `None`: the checkpoint's own architecture decides.
     pub family: Option<String>,
     /// Pin an executor by name. `None`: the first that supports the model.
@@ -42,6 +44,7 @@ impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoadOptions")
             .field("open", &self.open)
+            .field("role", &self.role)
             .field("family", &self.family)
             .field("executor", &self.executor)
             .field("device", &self.device)
@@ -147,6 +150,7 @@ pub fn load_described(family: &Family, request: LoadRequest) -> Result<Box<dyn L
     let executor = choose_executor(&decoder, &source, &options)?;
     check_memory(&decoder, &source, &options)?;
     let mut context = LoadContext::default();
+    context.role = options.role;
     context.context_length = options.max_seq;
     context.threads = options.threads;
     context.packed_weights = options.packed_weights;
@@ -196,7 +200,7 @@ fn check_memory(decoder: &Decoder, source: &Source, options: &LoadOptions) -> Re
     let Some(limit) = options.max_memory_gb else { return Ok(()) };
     let limit_bytes = (f64::from(limit) * (1u64 << 30) as f64) as u64;
     let context_length = options.max_seq.unwrap_or(decoder.context_length);
-    let memory = MemoryNeed::of(decoder, source, context_length, options.packed_weights);
+    let memory = MemoryNeed::for_role(options.role, decoder, source, context_length, options.packed_weights);
     if memory.weight_bytes.saturating_add(memory.cache_bytes) <= limit_bytes {
         return Ok(());
     }
@@ -216,19 +220,25 @@ pub struct MemoryNeed {
 impl MemoryNeed {
     /// Computes both from the description and the tensor table, without loading.
     pub fn of(decoder: &Decoder, source: &Source, context_length: usize, packed_weights: Option<bool>) -> MemoryNeed {
+        MemoryNeed::for_role(LoadRole::Text, decoder, source, context_length, packed_weights)
+    }
+
+    /// [`of`](Self::of), less the weights that `role` leaves out.
+    pub fn for_role(
+        role: LoadRole,
+        decoder: &Decoder,
+        source: &Source,
+        context_length: usize,
+        packed_weights: Option<bool>,
+    ) -> MemoryNeed {
         /// Keys and values are f32.
         const CACHE_ELEMENT_BYTES: u64 = 4;
-        let weight_bytes = match packed_weights {
-            // Only quantised weights are decoded; others stay as they are.
-            Some(false) => {
-                let decoded = |t: &TensorInfo| match t.dtype.block_len() {
-                    1 => t.n_bytes() as u64,
-                    _ => t.n_elements() as u64 * 4,
-                };
-                source.tensors().map(decoded).sum()
-            }
-            _ => source.tensor_bytes(),
+        // Only quantised weights are decoded; others stay as they are.
+        let in_memory = |tensor: &TensorInfo| match packed_weights {
+            Some(false) if tensor.dtype.block_len() > 1 => tensor.n_elements() as u64 * 4,
+            _ => tensor.n_bytes() as u64,
         };
+        let weight_bytes = decoder.tensors(source, role).map(in_memory).sum();
         let cache_bytes = (decoder.cache_elements(context_length) as u64).saturating_mul(CACHE_ELEMENT_BYTES);
         MemoryNeed { weight_bytes, cache_bytes }
     }

@@ -397,6 +397,9 @@ pub enum RunnerError {
         /// Tokens it would have to hold.
         asked: usize,
     },
+    /// Logits of a model that was loaded for embeddings alone, without its head.
+    #[error("logits: expected a model loaded for text, found one loaded for embeddings")]
+    NoHead,
     /// `decode_logits` came before any prefill.
     #[error("expected a prefilled context before `decode_logits`, found none")]
     NotPrefilled,

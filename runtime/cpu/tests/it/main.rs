@@ -8,3 +8,4 @@ mod hostile;
 mod load;
 mod longrope;
 mod operations;
+mod roles;

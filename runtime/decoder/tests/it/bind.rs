@@ -1,8 +1,8 @@
 //! Slots find their tensors, and everything wrong is told at once.
 
 use kinfolk_decoder::{
-    Activation, BindProblem, Decoder, DecoderError, Ffn, GatedMlp, Moe, Norm, QkRows, SharedExpert, Slot, Source,
-    Wiring,
+    Activation, BindProblem, Decoder, DecoderError, Ffn, GatedMlp, LoadRole, Moe, Norm, QkRows, SharedExpert, Slot,
+    Source, Wiring,
 };
 use serde_json::json;
 
@@ -244,4 +244,25 @@ fn a_projection_of_integers_is_not_taken_for_its_values() {
     tensors[2].1 = "I8";
     let found = problems(&describe(json!({})).unwrap(), &source(&tensors));
     assert!(matches!(&found[..], [BindProblem::NotDecodable { tensor, .. }] if tensor.contains("q_proj")), "{found:?}");
+}
+
+#[test]
+fn a_load_for_embeddings_takes_no_notice_of_the_head() {
+    let decoder = describe(json!({ "tie_word_embeddings": false })).unwrap();
+    let with_head = |dtype, shape| source(&[tensors(), vec![("lm_head.weight".to_owned(), dtype, shape)]].concat());
+    let n_tensors = tensors().len();
+    for (source, of_text) in [
+        (source(&tensors()), n_tensors),
+        (with_head("F32", vec![5, 8]), n_tensors + 1),
+        (with_head("F32", vec![7, 8]), n_tensors + 1),
+        (with_head("F8_E4M3", vec![5, 8]), n_tensors + 1),
+    ] {
+        let weights = decoder.bind_for(&source, LoadRole::Embedding).unwrap();
+        assert!(weights.matrix(Slot::model("head")).is_none());
+        assert!(weights.matrix(Slot::model("embed")).is_some());
+        let n = |role| decoder.tensors(&source, role).count();
+        assert_eq!((n(LoadRole::Text), n(LoadRole::Embedding)), (of_text, n_tensors));
+        assert!(decoder.tensors(&source, LoadRole::Embedding).all(|tensor| tensor.name != "lm_head.weight"));
+    }
+    assert!(decoder.bind(&with_head("F32", vec![7, 8])).is_err(), "text does look at it");
 }

@@ -1,11 +1,11 @@
 use std::sync::{Arc, Mutex};
 
-use kinfolk_decoder::{Cancel, DecoderError, LoadError, LoadProgress};
+use kinfolk_decoder::{Cancel, DecoderError, LoadError, LoadProgress, LoadRole};
 use serde_json::json;
 
 use super::{LoadChoiceError, LoadOptions, MemoryNeed, executors};
 use crate::{
-    LmRunner,
+    LmRunner, RunnerError,
     fixture::{FAMILY, LLAMA, QUANTISED, WINDOWED, load, request, source, source_with, tokens},
 };
 
@@ -89,6 +89,35 @@ fn the_memory_need_is_what_the_model_takes() {
         let cache_bytes = runner.kv_store_stats().unwrap().bytes as u64;
         assert!((need.cache_bytes..=2 * need.cache_bytes).contains(&cache_bytes), "{file}: {cache_bytes}");
     }
+}
+
+#[test]
+fn a_load_for_embeddings_needs_no_memory_for_the_head() {
+    let decoder = FAMILY.describe.unwrap()(source(LLAMA).config()).unwrap();
+    let need = |role| MemoryNeed::for_role(role, &decoder, &source(LLAMA), 256, None);
+    let (text, embedding) = (need(LoadRole::Text), need(LoadRole::Embedding));
+    assert_eq!(text.weight_bytes - embedding.weight_bytes, 320 * 48 * 4);
+    assert_eq!(text, MemoryNeed::of(&decoder, &source(LLAMA), 256, None));
+    let limit = (embedding.weight_bytes + embedding.cache_bytes + 4096) as f32 / (1u64 << 30) as f32;
+    let with = |role| load(request(source(LLAMA), |o| (o.role, o.max_memory_gb) = (role, Some(limit))));
+    assert!(with(LoadRole::Text).is_err() && with(LoadRole::Embedding).is_ok());
+}
+
+#[test]
+fn a_runner_for_embeddings_gives_hidden_states_and_says_that_it_has_no_logits() {
+    let mut runner = load(request(source(LLAMA), |o| o.role = LoadRole::Embedding)).unwrap();
+    let abilities = runner.capabilities();
+    assert!(abilities.embeddings && abilities.batching);
+    assert!(!abilities.prefill_decode_pair && !abilities.prefix_reuse && !abilities.sessions);
+    assert_eq!(
+        runner.embed(&tokens(9)).unwrap(),
+        load(request(source(LLAMA), |_| {})).unwrap().embed(&tokens(9)).unwrap()
+    );
+    for refused in [runner.predict_logits(&[1]), runner.prefill_logits(&[1]), runner.prefill_logits_reusing(&[1])] {
+        assert_eq!(refused.unwrap_err().downcast_ref(), Some(&RunnerError::NoHead));
+    }
+    let error = crate::HostDriven::new(runner).prefill_logits(&[1]).unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&RunnerError::NoHead), "no slow way around it is looked for");
 }
 
 #[test]
