@@ -24,6 +24,18 @@ const USUAL_INDEX: &str = "model.safetensors.index.json";
 /// model where one of these is there.
 const MODEL_STEMS: &[&str] = &["model", "consolidated"];
 
+/// A folder as far as it is known: on disk, or listed before a download.
+pub(crate) struct Folder<'a> {
+    /// For messages, and what file names are joined to.
+    pub path: &'a Path,
+    /// Its files, sorted.
+    pub names: &'a [String],
+    /// Whether every file that this index names is there.
+    pub index_is_complete: &'a dyn Fn(&Path) -> bool,
+    /// Whether this GGUF file is a model rather than a part of one.
+    pub is_model: &'a dyn Fn(&Path) -> bool,
+}
+
 /// What to open.
 #[derive(Debug)]
 pub(crate) enum Choice {
@@ -37,11 +49,11 @@ pub(crate) enum Choice {
 
 impl Choice {
     /// Whether all that opening safetensors takes is there.
-    fn is_complete(&self, names: &[String]) -> bool {
-        let has_config = names.iter().any(|name| name == "config.json");
+    fn is_complete(&self, folder: &Folder<'_>) -> bool {
+        let has_config = folder.names.iter().any(|name| name == "config.json");
         match self {
             Choice::Gguf(_) => true,
-            Choice::SafetensorsIndex(index) => has_config && safetensors::check_index(index).is_ok(),
+            Choice::SafetensorsIndex(index) => has_config && (folder.index_is_complete)(index),
             Choice::Safetensors(_) => has_config,
         }
     }
@@ -55,22 +67,38 @@ impl Choice {
 /// # Errors
 /// `Ambiguous` with the choices, sorted; `Missing` if there is no model.
 pub(crate) fn choose(directory: &Path, options: &OpenOptions) -> Result<Choice> {
-    let names = file_names(directory)?;
-    let safetensors = || choose_safetensors(directory, &names);
-    let gguf = || names.iter().any(|name| has_extension(name, "gguf")).then(|| choose_gguf(directory, &names, options));
+    choose_in(
+        &Folder {
+            path: directory,
+            names: &file_names(directory)?,
+            index_is_complete: &|index| safetensors::check_index(index).is_ok(),
+            is_model: &is_model,
+        },
+        options,
+    )
+}
+
+/// [`choose`] from what is known of a folder.
+///
+/// # Errors
+/// As [`choose`].
+pub(crate) fn choose_in(folder: &Folder<'_>, options: &OpenOptions) -> Result<Choice> {
+    let safetensors = || choose_safetensors(folder);
+    let gguf = || folder.names.iter().any(|name| has_extension(name, "gguf")).then(|| choose_gguf(folder, options));
     let choice = match options.format {
         Some(WeightFormat::Safetensors) => safetensors(),
         Some(WeightFormat::Gguf) => gguf(),
         None => match safetensors() {
-            Some(Ok(choice)) if choice.is_complete(&names) => Some(Ok(choice)),
+            Some(Ok(choice)) if choice.is_complete(folder) => Some(Ok(choice)),
             // Only without GGUF files is it worth saying what is wrong with the safetensors.
             other => gguf().or(other),
         },
     };
-    choice.unwrap_or_else(|| Err(nothing(directory, &names, options.format)))
+    choice.unwrap_or_else(|| Err(nothing(folder, options.format)))
 }
 
-fn file_names(directory: &Path) -> Result<Vec<String>> {
+/// Every file of a directory, sorted.
+pub(crate) fn file_names(directory: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).map_err(io_error(directory))? {
         let entry = entry.map_err(io_error(directory))?;
@@ -87,7 +115,8 @@ fn has_extension(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found.eq_ignore_ascii_case(extension))
 }
 
-fn nothing(directory: &Path, names: &[String], format: Option<WeightFormat>) -> WeightsError {
+fn nothing(folder: &Folder<'_>, format: Option<WeightFormat>) -> WeightsError {
+    let names = folder.names;
     let expected = match format {
         Some(format) => format!("expected a {format} model in this directory"),
         None => "expected a GGUF file, or safetensors with `config.json`, in this directory".into(),
@@ -99,11 +128,13 @@ fn nothing(directory: &Path, names: &[String], format: Option<WeightFormat>) -> 
         (false, true) => format!("{expected}, found none"),
         (false, false) => format!("{expected}, found PyTorch checkpoints (convert them to safetensors): {checkpoints}"),
     };
-    WeightsError::Missing { path: directory.to_path_buf(), reason }
+    WeightsError::Missing { path: folder.path.to_path_buf(), reason }
 }
 
-/// A set of safetensors, if the directory has any.
-fn choose_safetensors(directory: &Path, names: &[String]) -> Option<Result<Choice>> {
+/// A set of safetensors, if the folder has any.
+fn choose_safetensors(folder: &Folder<'_>) -> Option<Result<Choice>> {
+    let Folder { path: directory, names, .. } = *folder;
+    let exists = |name: &str| folder.names.iter().any(|found| found == name);
     let indexes: Vec<&str> =
         names.iter().map(String::as_str).filter(|name| name.ends_with(".safetensors.index.json")).collect();
     match indexes.as_slice() {
@@ -118,11 +149,11 @@ fn choose_safetensors(directory: &Path, names: &[String]) -> Option<Result<Choic
     let models: Vec<&Candidate> =
         candidates.iter().filter(|c| c.shard.is_some() || MODEL_STEMS.contains(&c.stem.as_str())).collect();
     if let [model] = models.as_slice() {
-        return Some(model.paths(directory).map(Choice::Safetensors));
+        return Some(model.paths(directory, exists).map(Choice::Safetensors));
     }
     match candidates.as_slice() {
         [] => None,
-        [only] => Some(only.paths(directory).map(Choice::Safetensors)),
+        [only] => Some(only.paths(directory, exists).map(Choice::Safetensors)),
         several => {
             let titles: Vec<&str> = several.iter().map(|candidate| candidate.title.as_str()).collect();
             Some(Err(ambiguous(directory, "safetensors files and no index that joins them", &titles)))
@@ -143,27 +174,30 @@ pub(crate) fn set_of(file: &Path) -> Option<Result<Choice>> {
         return Some(Ok(Choice::SafetensorsIndex(index)));
     }
     let [candidate] = candidates(&[name.to_owned()], "safetensors").try_into().ok()?;
-    Some(candidate.paths(directory).map(Choice::Safetensors))
+    Some(candidate.paths(directory, |name| directory.join(name).is_file()).map(Choice::Safetensors))
 }
 
 /// One file, or the shards of one set that are there.
-struct Candidate {
+pub(crate) struct Candidate {
     /// File name; for a set, its first shard's.
-    title: String,
+    pub title: String,
     /// Name without extension and shard numbers.
     stem: String,
     /// The file, or a shard that is there.
-    present: String,
+    pub present: String,
     shard: Option<ShardName>,
 }
 
 impl Candidate {
     /// Every file of it.
-    fn paths(&self, directory: &Path) -> Result<Vec<PathBuf>> {
+    ///
+    /// # Errors
+    /// `Missing` if one of its files does not exist.
+    pub fn paths(&self, directory: &Path, exists: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
         let Some(shard) = &self.shard else {
             return Ok(vec![directory.join(&self.present)]);
         };
-        shard.set_in(directory).map_err(|absent| WeightsError::Missing {
+        shard.set_in(directory, exists).map_err(|absent| WeightsError::Missing {
             path: directory.to_path_buf(),
             reason: format!(
                 "expected {} shards of `{}`, found {} missing: {} (incomplete download?)",
@@ -177,7 +211,7 @@ impl Candidate {
 }
 
 /// Files of one extension with shards of a set counted once, sorted.
-fn candidates(names: &[String], extension: &str) -> Vec<Candidate> {
+pub(crate) fn candidates(names: &[String], extension: &str) -> Vec<Candidate> {
     let mut found: BTreeMap<String, Candidate> = BTreeMap::new();
     for name in names.iter().filter(|name| has_extension(name, extension)) {
         let shard = ShardName::parse(name, extension);
@@ -191,9 +225,10 @@ fn candidates(names: &[String], extension: &str) -> Vec<Candidate> {
     found.into_values().collect()
 }
 
-fn choose_gguf(directory: &Path, names: &[String], options: &OpenOptions) -> Result<Choice> {
-    let mut models = candidates(names, "gguf");
-    models.retain(|candidate| is_model(&directory.join(&candidate.present)));
+fn choose_gguf(folder: &Folder<'_>, options: &OpenOptions) -> Result<Choice> {
+    let directory = folder.path;
+    let mut models = candidates(folder.names, "gguf");
+    models.retain(|candidate| (folder.is_model)(&directory.join(&candidate.present)));
     let open = |candidate: &Candidate| Ok(Choice::Gguf(directory.join(&candidate.present)));
 
     if let [only] = models.as_slice() {
@@ -238,10 +273,13 @@ fn is_model(path: &Path) -> bool {
     });
     match metadata {
         Ok(metadata) => !is_companion(&metadata),
-        Err(_) => {
-            !path.file_name().is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().starts_with("mmproj"))
-        }
+        Err(_) => is_model_by_name(path),
     }
+}
+
+/// As [`is_model`] of a file that cannot be read: projectors are published under names that say so.
+pub(crate) fn is_model_by_name(path: &Path) -> bool {
+    !path.file_name().is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().starts_with("mmproj"))
 }
 
 /// Whether the metadata is that of a projector, an adapter or the like.

@@ -103,6 +103,31 @@ impl Dtype {
     }
 }
 
+impl Dtype {
+    /// The type that a GGUF file's name says most of its tensors have: `Q4_K` of `tiny-Q4_K_M.gguf`. Only a hint.
+    pub fn from_file_name(name: &str) -> Option<Dtype> {
+        let name = name.to_ascii_uppercase();
+        let types = Self::ALL.iter().filter(|dtype| dtype.gguf_id().is_some()).map(|&dtype| (dtype.name(), dtype));
+        let mentioned = types.chain(FILE_TYPES.iter().copied()).filter_map(|(words, dtype)| {
+            let starts = name.match_indices(words).map(|(at, _)| at);
+            // A type within another's name, such as Q4_K in IQ4_K, begins in the middle of a word.
+            let at =
+                starts.filter(|&at| !name.as_bytes()[..at].last().is_some_and(u8::is_ascii_alphanumeric)).last()?;
+            Some((at, words.len(), dtype))
+        });
+        mentioned.max_by_key(|(at, len, _)| (*at, *len)).map(|(_, _, dtype)| dtype)
+    }
+}
+
+/// Mixtures that are named after no type of theirs, with the type most of their tensors have.
+const FILE_TYPES: &[(&str, Dtype)] = &[
+    ("FP16", Dtype::F16),
+    ("FP32", Dtype::F32),
+    ("IQ2_M", Dtype::IQ2_S),
+    ("IQ3_M", Dtype::IQ3_S),
+    ("IQ3_XS", Dtype::IQ3_S),
+];
+
 impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -122,6 +147,30 @@ mod tests {
         }
         for retired in [4, 5, 31, 32, 33, 36, 37, 38, 43, u32::MAX] {
             assert_eq!(Dtype::from_gguf_id(retired), None);
+        }
+    }
+
+    #[test]
+    fn file_names_hint_at_their_type() {
+        let cases = [
+            ("SmolLM2-135M-Instruct.Q4_1.gguf", Some(Dtype::Q4_1)),
+            ("gemma-3-270m-q4_k_m.gguf", Some(Dtype::Q4_K)),
+            ("m-UD-Q5_K_XL-00001-of-00002.gguf", Some(Dtype::Q5_K)),
+            ("m-BF16.gguf", Some(Dtype::BF16)),
+            ("m.f16.gguf", Some(Dtype::F16)),
+            ("m-fp16.gguf", Some(Dtype::F16)),
+            ("m-IQ4_NL.gguf", Some(Dtype::IQ4_NL)),
+            ("m-IQ3_M.gguf", Some(Dtype::IQ3_S)),
+            ("m-IQ3_XXS.gguf", Some(Dtype::IQ3_XXS)),
+            ("m-MXFP4_MOE.gguf", Some(Dtype::MXFP4)),
+            ("q8_0-distilled-Q2_K.gguf", Some(Dtype::Q2_K)),
+            ("XQ8_0.gguf", None),
+            ("model.gguf", None),
+            ("", None),
+            ("é-Q8_0.gguf", Some(Dtype::Q8_0)),
+        ];
+        for (name, dtype) in cases {
+            assert_eq!(Dtype::from_file_name(name), dtype, "{name}");
         }
     }
 

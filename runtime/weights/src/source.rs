@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A `config.json` is a few kilobytes; as values in memory it takes up to 16 times its size.
-const MAX_CONFIG_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 /// How to open a [`Source`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,8 +47,9 @@ pub struct Source {
     metadata: Option<GgufMetadata>,
     files: Vec<FileBytes>,
     paths: Vec<PathBuf>,
-    /// Sorted by name; `places` runs in parallel.
+    /// Sorted by name.
     tensors: Vec<TensorInfo>,
+    /// Runs in parallel to `tensors`; empty in an outline.
     places: Vec<Place>,
 }
 
@@ -118,6 +119,48 @@ impl Source {
                 Self::assemble(PathBuf::from(name), None, WeightFormat::Safetensors, config, vec![(file, table)])
             }
         }
+    }
+
+    /// A model of which only the table is known, before its bytes are there: every question but for bytes has its answer, and
+    /// [`tensor`](Self::tensor) is `None` for all. `path` is what messages name.
+    ///
+    /// # Errors
+    /// `Malformed` if a tensor is there twice, or has a shape that cannot be.
+    pub fn outline(
+        path: impl Into<PathBuf>,
+        format: WeightFormat,
+        config: Config,
+        mut tensors: Vec<TensorInfo>,
+    ) -> Result<Source> {
+        let path = path.into();
+        tensors.sort_by(|a, b| a.name.cmp(&b.name));
+        let malformed = |reason: String| Err(WeightsError::Malformed { path: path.clone(), reason });
+        if let Some(twice) =
+            tensors.iter().zip(tensors.iter().skip(1)).find_map(|(a, b)| (a.name == b.name).then_some(a))
+        {
+            return malformed(format!("tensor {}: expected it once, found it twice", quoted(&twice.name)));
+        }
+        let has_size = |info: &TensorInfo| {
+            let n_elements = info.shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
+            n_elements.and_then(|n| info.dtype.bytes_for(n)).is_some()
+        };
+        if let Some(TensorInfo { name, dtype, shape }) = tensors.iter().find(|info| !has_size(info)) {
+            return malformed(format!(
+                "tensor {}: expected a shape of whole {dtype} blocks, found {shape:?}",
+                quoted(name)
+            ));
+        }
+        Ok(Source {
+            path,
+            directory: None,
+            format,
+            config,
+            metadata: None,
+            files: Vec::new(),
+            paths: Vec::new(),
+            tensors,
+            places: Vec::new(),
+        })
     }
 
     fn open_path(path: &Path, options: &OpenOptions, need: Need) -> Result<Source> {
@@ -291,7 +334,7 @@ impl Source {
 
     /// Bytes of all tensors in the files.
     pub fn tensor_bytes(&self) -> u64 {
-        self.places.iter().map(|place| place.range.len() as u64).sum()
+        self.tensors.iter().map(|info| info.n_bytes() as u64).fold(0, u64::saturating_add)
     }
 }
 

@@ -36,14 +36,17 @@ impl ShardName {
     /// Paths of the whole set, in order.
     ///
     /// # Errors
-    /// `Err` holds the file names that are not in `directory`.
-    pub fn set_in(&self, directory: &Path) -> std::result::Result<Vec<PathBuf>, Vec<String>> {
+    /// `Err` holds the file names that do not exist in `directory`.
+    pub fn set_in(
+        &self,
+        directory: &Path,
+        exists: impl Fn(&str) -> bool,
+    ) -> std::result::Result<Vec<PathBuf>, Vec<String>> {
         let (mut paths, mut absent) = (Vec::new(), Vec::new());
         for number in 1..=self.count {
             let name = self.sibling(number);
-            let path = directory.join(&name);
-            if path.is_file() {
-                paths.push(path);
+            if exists(&name) {
+                paths.push(directory.join(&name));
             } else {
                 absent.push(name);
             }
@@ -85,7 +88,9 @@ pub(crate) fn open_set(file: FileBytes) -> Result<Vec<(FileBytes, Gguf)>> {
         )));
     };
     let directory = file.path().parent().unwrap_or(Path::new(""));
-    let paths = name.set_in(directory).map_err(|absent| missing(&file, describe_absent(&absent, name.count)))?;
+    let paths = name
+        .set_in(directory, |name| directory.join(name).is_file())
+        .map_err(|absent| missing(&file, describe_absent(&absent, name.count)))?;
 
     let given = name.number;
     let mut given_file = Some((file, parsed));

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The index of the largest published models (90 thousand tensors) is under 10 MiB.
-const MAX_INDEX_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_INDEX_BYTES: u64 = 64 << 20;
 
 /// Opens exactly the files an index names and checks every (tensor, file) pair it lists.
 ///
@@ -65,9 +65,16 @@ struct Index {
 }
 
 fn read_index(index: &Path) -> Result<BTreeMap<String, String>> {
+    parse_index(index, &read_text(index, MAX_INDEX_BYTES)?)
+}
+
+/// Reads the text of an index: tensor name to file name. `index` is what messages name.
+///
+/// # Errors
+/// `Malformed` if it is none, is empty, or names files elsewhere.
+pub(crate) fn parse_index(index: &Path, text: &str) -> Result<BTreeMap<String, String>> {
     let malformed = |reason: String| WeightsError::Malformed { path: index.to_path_buf(), reason };
-    let text = read_text(index, MAX_INDEX_BYTES)?;
-    let Index { weight_map } = serde_json::from_str(&text).map_err(|e| {
+    let Index { weight_map } = serde_json::from_str(text).map_err(|e| {
         malformed(format!("expected an object `weight_map` of tensors and files, found {}", one_line(&e.to_string())))
     })?;
     if weight_map.is_empty() {
@@ -78,6 +85,21 @@ fn read_index(index: &Path) -> Result<BTreeMap<String, String>> {
         return Err(malformed(format!("tensor {tensor}: expected the name of a file beside the index, found {file}")));
     }
     Ok(weight_map)
+}
+
+/// Bytes of all tensors together, if an index says so: not every one does.
+pub(crate) fn total_bytes(text: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Index {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        total_size: serde_json::Number,
+    }
+    let Index { metadata: Metadata { total_size } } = serde_json::from_str(text).ok()?;
+    // Some writers put a float.
+    total_size.as_u64().or_else(|| total_size.as_f64().filter(|n| *n >= 0.0).map(|n| n as u64))
 }
 
 /// Whether a name stays in its directory on every system.

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{Dtype, Result, TensorInfo, file::FileBytes, quote::quoted};
 
-pub(crate) use self::index::{check_index, is_base_name, open_index};
+pub(crate) use self::index::{MAX_INDEX_BYTES, check_index, is_base_name, open_index, parse_index, total_bytes};
 
 /// The tensors of one file and where they lie in it.
 pub(crate) type Table = Vec<(TensorInfo, Range<usize>)>;

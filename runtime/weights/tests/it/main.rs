@@ -8,6 +8,7 @@ mod fingerprint;
 mod fixtures;
 mod gguf;
 mod gguf_bytes;
+mod listing;
 mod mutations;
 mod quant;
 mod reference_parser;
