@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use kinfolk_decoder::{Decoder, EXECUTORS, Executor, LoadContext, LoadError, Model, Refusal, Source};
+use kinfolk_decoder::{
+    Decoder, EXECUTORS, Executor, LoadContext, LoadError, MemoryNeed, Model, Refusal, Source, Weights, Workload,
+};
 use linkme::distributed_slice;
 
-use crate::{model::CpuModel, supports::supports, team::Team};
+use crate::{memory::memory, model::CpuModel, supports::supports, team::Team};
 
 /// Runs every described decoder on the processor's cores.
 #[derive(Debug)]
@@ -37,6 +39,10 @@ impl CpuExecutor {
     }
 }
 
+fn n_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
+}
+
 impl Executor for CpuExecutor {
     fn name(&self) -> &'static str {
         "cpu"
@@ -50,6 +56,10 @@ impl Executor for CpuExecutor {
         supports(decoder)
     }
 
+    fn memory(&self, decoder: &Decoder, weights: &Weights<'_>, workload: &Workload) -> MemoryNeed {
+        memory(decoder, weights, workload, workload.threads.unwrap_or_else(n_cores))
+    }
+
     fn load(
         &self,
         decoder: Arc<Decoder>,
@@ -57,8 +67,7 @@ impl Executor for CpuExecutor {
         context: &LoadContext<'_>,
     ) -> Result<Arc<dyn Model>, LoadError> {
         supports(&decoder)?;
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
-        let n_threads = context.threads.unwrap_or_else(cores);
+        let n_threads = context.threads.unwrap_or_else(n_cores);
         if !(1..=MAX_THREADS).contains(&n_threads) {
             return Err(LoadError::ThreadCount { max: MAX_THREADS, asked: n_threads });
         }

@@ -11,6 +11,7 @@ mod executor;
 mod ffn;
 mod linear;
 mod load;
+mod memory;
 mod model;
 mod norm;
 mod rotary;

@@ -6,7 +6,7 @@ use kinfolk_weights::{Dtype, quant};
 use crate::{simd, team::Team};
 
 /// Rows decoded together; each load of an activation serves this many products.
-const TILE: usize = 4;
+pub(crate) const TILE: usize = 4;
 
 /// A projection `x · Wᵀ + b` whose matrix stays in its stored type.
 #[derive(Debug)]

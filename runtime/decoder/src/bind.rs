@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kinfolk_weights::{ConfigKind, Dtype, Source, Tensor, TensorInfo, quant};
+use kinfolk_weights::{ConfigKind, Dtype, Source, Tensor, TensorInfo, WeightFormat, quant};
 
 use crate::{
     Attention, BindProblem, Decoder, DecoderError, LoadRole, Mixer, QkRows, Result, Slot, SlotShape, slots::HEAD,
@@ -30,6 +30,26 @@ struct Bound {
 struct Slice {
     index: usize,
     of: usize,
+}
+
+/// How a checkpoint stores the weights of one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Which.
+    pub slot: Slot,
+    /// Type of its elements.
+    pub dtype: Dtype,
+    /// How many.
+    pub n_elements: usize,
+    /// Whether it is a vector (a norm's weight, a bias) rather than a projection.
+    pub is_vector: bool,
+}
+
+impl Stored {
+    /// Bytes it takes in the checkpoint.
+    pub fn n_bytes(&self) -> u64 {
+        self.dtype.bytes_for(self.n_elements).unwrap_or(0) as u64
+    }
 }
 
 /// A projection as the checkpoint stores it: rows of `n_cols` elements, one per output.
@@ -156,7 +176,7 @@ impl Decoder {
     }
 
     /// The tensor at `slot`, under the first of its names that is there.
-    fn info<'a>(&self, slot: Slot, source: &'a Source) -> Option<&'a TensorInfo> {
+    pub(crate) fn info<'a>(&self, slot: Slot, source: &'a Source) -> Option<&'a TensorInfo> {
         let candidates = self.names.candidates(slot, source);
         let mut names =
             candidates.iter().flat_map(|name| suffixes(slot).iter().map(move |suffix| format!("{name}{suffix}")));
@@ -180,13 +200,17 @@ fn takes(role: LoadRole, slot: Slot) -> bool {
 }
 
 /// What can follow a slot's name in a checkpoint.
-fn suffixes(slot: Slot) -> &'static [&'static str] {
+pub(crate) fn suffixes(slot: Slot) -> &'static [&'static str] {
     if slot.bias { &[".bias"] } else { &[".weight", ""] }
 }
 
 /// Refuses checkpoints whose config says that their tensors are packed in a layout of its own (GPTQ, AWQ, MLX, …): their names and
 /// shapes would only look wrong one by one.
 fn plain_layout(source: &Source) -> Result<()> {
+    // The config beside GGUF files is that of the checkpoint they were converted from.
+    if source.format() == WeightFormat::Gguf {
+        return Ok(());
+    }
     let config = source.config();
     let packed = |layout: Option<&str>, otherwise: &str| {
         let (path, layout) = (config.path().to_owned(), layout.unwrap_or(otherwise).to_owned());
@@ -202,6 +226,16 @@ fn plain_layout(source: &Source) -> Result<()> {
 }
 
 impl<'a> Weights<'a> {
+    /// Every slot that is bound, in no order, with how the checkpoint stores it.
+    pub fn stored(&self) -> impl Iterator<Item = Stored> + '_ {
+        self.bound.iter().filter_map(|(&slot, bound)| {
+            let info = self.source.info(&bound.tensor)?;
+            let (n_slices, rank) = bound.slice.map_or((1, info.shape.len()), |slice| (slice.of, info.shape.len() - 1));
+            let n_elements = info.n_elements() / n_slices.max(1);
+            Some(Stored { slot, dtype: info.dtype, n_elements, is_vector: rank == 1 })
+        })
+    }
+
     /// The projection at `slot`; `None` if the slot is optional and the checkpoint lacks it.
     pub fn matrix(&self, slot: Slot) -> Option<Matrix<'a>> {
         let bound = self.bound.get(&slot)?;

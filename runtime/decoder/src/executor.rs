@@ -4,7 +4,7 @@ use std::{any::Any, fmt, sync::Arc};
 
 use kinfolk_weights::Source;
 
-use crate::{Cancel, Decoder, DecoderError};
+use crate::{Cancel, Decoder, DecoderError, MemoryNeed, Weights, Workload};
 
 /// Every executor linked into the program. An executor crate adds itself:
 ///
@@ -28,6 +28,9 @@ pub trait Executor: Sync + fmt::Debug {
     /// # Errors
     /// [`Refusal`] that says which block or weight type is the obstacle.
     fn supports(&self, decoder: &Decoder, source: &Source) -> Result<(), Refusal>;
+
+    /// Memory that the model takes once loaded, from the table of its tensors alone: no weight is read, and there may be none yet.
+    fn memory(&self, decoder: &Decoder, weights: &Weights<'_>, workload: &Workload) -> MemoryNeed;
 
     /// Checks the checkpoint against the description and brings its weights into memory.
     ///

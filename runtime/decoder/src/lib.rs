@@ -10,11 +10,13 @@ mod cancel;
 mod config_blocks;
 mod error;
 mod executor;
+mod memory;
 mod names;
+mod outline;
 mod rope;
 mod slots;
 
-pub use bind::{Matrix, Weights};
+pub use bind::{Matrix, Stored, Weights};
 pub use blocks::{
     Activation, Attention, Decoder, Embedding, Ffn, GatedMlp, Head, Layer, Mask, Mixer, Moe, Norm, NormKind,
     QueryTemperature, SharedExpert, Wiring,
@@ -27,6 +29,8 @@ pub use executor::{
     Sequence, Want,
 };
 pub use kinfolk_weights::{Config, ConfigError, ConfigKind, Source};
+pub use memory::{MemoryNeed, Workload};
 pub use names::{Names, QkRows};
+pub use outline::stored_as;
 pub use rope::{Frequencies, Pairing, Rope, RopeScaling};
 pub use slots::{Slot, SlotShape};

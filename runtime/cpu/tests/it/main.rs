@@ -1,5 +1,6 @@
 //! The executor on small whole models: the checkpoints of `registry-tests/fixtures`, described here by hand.
 
+mod allocation;
 mod batch;
 mod cache;
 mod errors;
@@ -7,5 +8,6 @@ mod fixtures;
 mod hostile;
 mod load;
 mod longrope;
+mod memory;
 mod operations;
 mod roles;

@@ -1,0 +1,114 @@
+//! What a model takes on this executor: weights as they are stored, f32 keys and values, f32 scratch.
+
+use kinfolk_decoder::{Attention, Decoder, Ffn, GatedMlp, Mask, MemoryNeed, Mixer, Weights, Workload};
+
+use crate::linear::TILE;
+
+/// Bytes of an f32.
+const F32: u64 = 4;
+
+/// What `decoder` takes once its `weights` are loaded, with `n_threads` threads.
+pub(crate) fn memory(decoder: &Decoder, weights: &Weights<'_>, workload: &Workload, n_threads: usize) -> MemoryNeed {
+    MemoryNeed::new(
+        weight_bytes(weights, workload.packed_weights),
+        cache_bytes(decoder, workload),
+        scratch_bytes(decoder, workload, n_threads),
+    )
+}
+
+/// Projections keep their stored type, but for quantised ones that are to be decoded. Vectors are decoded.
+fn weight_bytes(weights: &Weights<'_>, packed_weights: Option<bool>) -> u64 {
+    let packed = packed_weights.unwrap_or(true);
+    sum(weights.stored().map(|stored| {
+        let stays = !stored.is_vector && (packed || stored.dtype.block_len() == 1);
+        if stays { stored.n_bytes() } else { product(&[stored.n_elements]).saturating_mul(F32) }
+    }))
+}
+
+/// Keys and values of every sequence. A window's older ones pile up to as much again before they are let go, and a chunk comes on
+/// top. Room reserved ahead is not counted, since the system gives memory where it is written to.
+fn cache_bytes(decoder: &Decoder, workload: &Workload) -> u64 {
+    let of_layer = |a: &Attention| {
+        let held = match a.mask {
+            Mask::Window(window) => window.saturating_mul(2).saturating_add(workload.chunk_tokens),
+            _ => usize::MAX,
+        };
+        let held = held.min(workload.context_length);
+        product(&[2, held, a.n_kv_heads, a.head_dim, workload.n_sequences]).saturating_mul(F32)
+    };
+    sum(attentions(decoder).map(of_layer))
+}
+
+/// The largest set of activations alive at once, each thread's decoded rows and scores, and the logits.
+fn scratch_bytes(decoder: &Decoder, workload: &Workload, n_threads: usize) -> u64 {
+    let Workload { context_length, n_sequences, chunk_tokens, .. } = *workload;
+    let (hidden, vocab) = (decoder.embedding.hidden_size, decoder.embedding.vocab_size);
+    let n_tokens = chunk_tokens.min(context_length.saturating_mul(n_sequences));
+    let per_token = decoder.layers.iter().map(|layer| {
+        let mixer = match &layer.mixer {
+            Mixer::Attention(a) => attention_width(a, hidden),
+            _ => 0,
+        };
+        mixer.max(ffn_width(&layer.ffn, hidden))
+    });
+    let rotations = attentions(decoder).filter_map(|a| a.rope.as_ref()).map(|rope| rope.dims as u64).max().unwrap_or(0);
+    let activations = product(&[n_tokens]).saturating_mul(per_token.max().unwrap_or(0).saturating_add(rotations));
+    // The head's product by row, by token, and the copy handed out.
+    let logits = product(&[3, vocab, n_sequences]).saturating_add(product(&[n_tokens, hidden]));
+    let widest = decoder.layers.iter().map(|layer| match &layer.ffn {
+        Ffn::Gated(mlp) => mlp.intermediate_size,
+        Ffn::Moe(moe) => moe.expert.intermediate_size.max(moe.shared.map_or(0, |s| s.expert.intermediate_size)),
+        _ => 0,
+    });
+    let heads = attentions(decoder).map(|a| a.n_heads.saturating_mul(a.head_dim));
+    let widest = widest.chain(heads).chain([hidden]).max().unwrap_or(0);
+    let per_thread = product(&[TILE, widest]).saturating_add(product(&[context_length]));
+    let elements = activations.max(logits).saturating_add(per_thread.saturating_mul(n_threads as u64));
+    elements.saturating_mul(F32)
+}
+
+/// Elements per token alive while the output projection runs: the residual stream and its norm, queries, keys, values and their
+/// mixture, and the product by row and by token.
+fn attention_width(a: &Attention, hidden: usize) -> u64 {
+    sum([product(&[4, hidden]), product(&[2, a.n_heads, a.head_dim]), product(&[2, a.n_kv_heads, a.head_dim])])
+}
+
+/// Elements per token alive in a feed-forward: the residual stream, the mixer's output and its norm, and the projections.
+fn ffn_width(ffn: &Ffn, hidden: usize) -> u64 {
+    let around = product(&[3, hidden]);
+    let within = match ffn {
+        Ffn::Gated(mlp) => gated_width(mlp, hidden),
+        Ffn::Moe(moe) => {
+            // Every token may choose the same expert. The router's product by row and by token, then who chose whom (an index and a
+            // weight, 16 bytes); the sum, and the tokens gathered.
+            let routing = sum([product(&[2, moe.n_experts]), product(&[4, moe.top_k]), product(&[2, hidden])]);
+            let shared = moe.shared.map_or(0, |shared| gated_width(&shared.expert, hidden));
+            gated_width(&moe.expert, hidden).max(shared).saturating_add(routing)
+        }
+        _ => 0,
+    };
+    around.saturating_add(within)
+}
+
+/// Gate and up, and a product by row and by token: of up, or of down.
+fn gated_width(mlp: &GatedMlp, hidden: usize) -> u64 {
+    let intermediate = mlp.intermediate_size;
+    product(&[3, intermediate]).max(sum([product(&[2, intermediate]), product(&[2, hidden])]))
+}
+
+fn attentions(decoder: &Decoder) -> impl Iterator<Item = &Attention> {
+    decoder.layers.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::Attention(a) => Some(a),
+        _ => None,
+    })
+}
+
+// Saturating throughout: the numbers are a config's and a caller's, and a sum too large to count fits nowhere.
+
+fn product(factors: &[usize]) -> u64 {
+    factors.iter().fold(1, |product, factor| product.saturating_mul(*factor as u64))
+}
+
+fn sum(terms: impl IntoIterator<Item = u64>) -> u64 {
+    terms.into_iter().fold(0, u64::saturating_add)
+}
