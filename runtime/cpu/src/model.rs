@@ -110,7 +110,7 @@ impl CpuModel {
             return Err(LoadError::ContextLength { max, asked: context_length });
         }
         let role = context.role;
-        let total_bytes = decoder.tensors(source, role).map(|tensor| tensor.n_bytes() as u64).sum();
+        let total_bytes = decoder.tensors(source, role).map(|t| t.n_bytes() as u64).fold(0, u64::saturating_add);
         let mut loader = Loader::new(decoder.bind_for(source, role)?, total_bytes, context);
         let divisors = loader.vector(Slot::model("rope.divisors"))?;
         let embedding = loader.linear(Slot::model("embed"))?;

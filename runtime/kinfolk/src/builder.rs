@@ -7,6 +7,7 @@ use kinfolk_decoder::{Cancel, Config, LoadProgress, LoadRole, Source};
 use kinfolk_weights::{OpenOptions, WeightFormat};
 
 use crate::{
+    embedding::{Embedder, EmbeddingConventions},
     load::{LoadOptions, LoadRequest},
     registry::Registry,
     runner::LmRunner,
@@ -194,6 +195,23 @@ impl LmRunnerBuilder {
         session.set_sample(self.sample.unwrap_or_default())?;
         session.set_stream(self.stream);
         Ok(session)
+    }
+
+    /// Loads the model for embeddings, without its head, with its text layer and the conventions of its checkpoint.
+    ///
+    /// # Errors
+    /// As [`session`](Self::session), and conventions that this runtime cannot follow; a `stream` or `sample` that only a session could
+    /// honour.
+    pub fn embedder(mut self) -> Result<Embedder> {
+        anyhow::ensure!(self.stream.is_none(), "`stream` needs text: expected `session()`, found `embedder()`");
+        anyhow::ensure!(self.sample.is_none(), "`sample` needs a generation: expected `session()`, found `embedder()`");
+        self.options.role = LoadRole::Embedding;
+        let source = self.open()?;
+        let of_model = || format!("`{}`", source.path().display());
+        let conventions = EmbeddingConventions::from_source(&source).with_context(of_model)?;
+        let (runner, turn_ends) = load(&source, self.options)?;
+        let text = kinfolk_text::Text::from_source(&source, turn_ends).with_context(of_model)?;
+        Ok(Embedder::new(runner, text, conventions))
     }
 
     fn open(&mut self) -> Result<Arc<Source>> {

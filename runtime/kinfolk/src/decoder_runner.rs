@@ -5,7 +5,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use kinfolk_decoder::{Cache, Cancel, ForwardError, LoadRole, Model, Output, Sequence, Want};
 
-use crate::runner::{Capabilities, KvStoreStats, LmRunner, RunnerError};
+use crate::{
+    embedding::{EmbeddingConventions, Pooler, normalize},
+    passes::{self, Job},
+    runner::{Capabilities, KvStoreStats, LmRunner, RunnerError},
+};
 
 /// Tokens per forward pass of a long prompt: enough to use each weight many times, few enough to keep the scratch small and a
 /// cancellation prompt.
@@ -197,14 +201,21 @@ impl LmRunner for DecoderRunner {
         Some(KvStoreStats::new(self.cache.len(), self.model.context_length(), self.cache.bytes()))
     }
 
-    /// The final norm's output at the last token, scaled to length 1: how decoders that are embedding models pool.
+    /// Pools as [`EmbeddingConventions::default`] says: the last token's hidden state, scaled to length 1. What the checkpoint says, an
+    /// [`Embedder`](crate::embedding::Embedder) follows.
     fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check(tokens)?;
-        let mut cache = self.model.new_cache();
-        let hidden = run(&*self.model, &mut *cache, tokens, Want::Hidden, &self.cancel, &mut |_| {})?;
-        let last = hidden.rows().last().unwrap_or_default();
-        let length = last.iter().map(|x| x * x).sum::<f32>().sqrt().max(f32::MIN_POSITIVE);
-        Ok(last.iter().map(|x| x / length).collect())
+        let conventions = EmbeddingConventions::default();
+        let mut pooler = Pooler::new(&conventions.pooling);
+        let job = Job { tokens, n_silent: tokens.len() - 1 };
+        passes::run(&*self.model, &[job], Want::Hidden, CHUNK_TOKENS, &self.cancel, &mut |_, position, hidden| {
+            pooler.add(position, hidden);
+        })?;
+        let mut vector = pooler.finish().ok_or(RunnerError::EmptyPrompt)?;
+        if conventions.normalize {
+            normalize(&mut vector);
+        }
+        Ok(vector)
     }
 
     fn model(&self) -> Option<Arc<dyn Model>> {

@@ -11,12 +11,14 @@ mod builder;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod decoder_runner;
+pub mod embedding;
 mod family;
 #[cfg(test)]
 mod fixture;
 mod hints;
 mod host_driven;
 mod load;
+mod passes;
 pub mod registry;
 mod runner;
 pub mod sampling;

@@ -1,6 +1,7 @@
 //! One model on disk (or in memory), whatever its format.
 
 use std::{
+    io::ErrorKind,
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -312,13 +313,13 @@ impl Source {
     }
 
     /// A small text file that belongs to the model (`tokenizer.json`, `generation_config.json`, …), from the directory
-    /// of the path as given. `None` if there is none, or the source is in memory.
+    /// of the path as given or a folder in it (`1_Pooling/config.json`). `None` if there is none, or the source is in memory.
     ///
     /// # Errors
     /// `Io`; `Malformed` if it is larger than a text file of its kind can be or not UTF-8, or if the name is that of a file elsewhere.
     pub fn sidecar(&self, file_name: &str) -> Result<Option<String>> {
-        if !safetensors::is_base_name(file_name) {
-            let reason = "expected the name of a file beside the model, found a path".into();
+        if !file_name.split('/').all(safetensors::is_base_name) {
+            let reason = "expected the name of a file beside the model or in a folder there, found another path".into();
             return Err(WeightsError::Malformed { path: PathBuf::from(file_name), reason });
         }
         let Some(directory) = &self.directory else {
@@ -327,7 +328,7 @@ impl Source {
         let path = directory.join(file_name);
         // Only absence is no error: a link that leads nowhere or a file without permission should be heard of.
         match path.symlink_metadata() {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
             _ => read_text(&path, MAX_TEXT_BYTES).map(Some),
         }
     }

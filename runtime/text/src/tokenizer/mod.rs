@@ -294,8 +294,13 @@ impl Tokenizer {
     }
 
     /// What is put before every text on request.
-    pub(crate) fn prefix(&self) -> &[u32] {
+    pub fn prefix(&self) -> &[u32] {
         &self.prefix
+    }
+
+    /// What is put after every text on request.
+    pub fn suffix(&self) -> &[u32] {
+        &self.suffix
     }
 
     /// Whether the token is markup, not text: hidden when special tokens are skipped.

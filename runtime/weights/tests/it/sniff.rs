@@ -121,8 +121,14 @@ fn sidecars_are_text_files_beside_the_model() {
     let source = Source::open(&path).unwrap();
     assert_eq!(source.sidecar("a.json").unwrap().as_deref(), Some("{\"é\": 1}"));
     assert_eq!(source.sidecar("absent.json").unwrap(), None);
+    std::fs::create_dir(directory.path().join("sub")).unwrap();
+    std::fs::write(directory.path().join("sub/c.json"), "[]").unwrap();
+    assert_eq!(source.sidecar("sub/c.json").unwrap().as_deref(), Some("[]"));
+    for absent in ["sub/absent.json", "absent/c.json", "a.json/c.json"] {
+        assert_eq!(source.sidecar(absent).unwrap(), None);
+    }
     assert!(source.sidecar("b.json").unwrap_err().to_string().contains("offset 2"));
-    for outside in ["../a.json", "/etc/passwd", "", "..", "sub/a.json", "sub\\a.json"] {
+    for outside in ["../a.json", "/etc/passwd", "", "..", "sub/../a.json", "sub/", "sub//a.json", "sub\\a.json"] {
         assert!(matches!(source.sidecar(outside), Err(WeightsError::Malformed { .. })), "{outside}");
     }
 }

@@ -1,0 +1,278 @@
+//! From texts to vectors that stand for them.
+//!
+//! An [`Embedder`] is a model and its text layer with the [`EmbeddingConventions`] of its checkpoint: how to pool, whether to normalise, what to
+//! put before a query. [`LmRunnerBuilder::embedder`](crate::LmRunnerBuilder::embedder) opens one without bringing up the model's head.
+
+mod conventions;
+mod error;
+mod pooling;
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use kinfolk_decoder::{Cancel, Model, Want};
+use kinfolk_text::{EncodeOptions, Text};
+
+pub(crate) use self::pooling::{Pooler, normalize};
+pub use self::{
+    conventions::{ConventionsError, EmbeddingConventions},
+    error::EmbedError,
+    pooling::{Pooling, PoolingMode, UnknownPooling},
+};
+use crate::{
+    LmRunner, RunnerError,
+    passes::{self, Job},
+};
+
+/// What to put before every text. Models that tell queries from documents are told so by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Prompt {
+    /// The one the checkpoint uses where nothing is said, if it has one.
+    #[default]
+    Default,
+    /// Nothing.
+    None,
+    /// The checkpoint's for queries; nothing if it has none.
+    Query,
+    /// The checkpoint's for documents (or passages, or a corpus); nothing if it has none.
+    Document,
+    /// The checkpoint's of this name.
+    Named(String),
+    /// This text.
+    Literal(String),
+}
+
+/// How to embed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EmbedRequest {
+    /// What to put before every text.
+    pub prompt: Prompt,
+    /// Cut texts that are too long at their end, instead of refusing them.
+    pub truncate: bool,
+    /// Whether vectors are scaled to length 1. `None`: as the checkpoint does.
+    pub normalize: Option<bool>,
+    /// Keep only the first dimensions, for models trained so that these alone will do (Kusupati et al. 2022, arXiv:2205.13147). What is
+    /// left is normalised, if vectors are.
+    pub dimensions: Option<usize>,
+    /// Most tokens of one forward pass.
+    pub batch_tokens: usize,
+    /// Gives the call up.
+    pub cancel: Cancel,
+}
+
+impl Default for EmbedRequest {
+    /// The checkpoint's way, 512 tokens at a time, and no truncation.
+    fn default() -> EmbedRequest {
+        EmbedRequest {
+            prompt: Prompt::Default,
+            truncate: false,
+            normalize: None,
+            dimensions: None,
+            batch_tokens: 512,
+            cancel: Cancel::new(),
+        }
+    }
+}
+
+/// Vectors of some texts, in the texts' order.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Embeddings {
+    /// One vector per text.
+    pub vectors: Vec<Vec<f32>>,
+    /// Tokens that each text came to: with its prompt and the tokens around it, and less what was cut.
+    pub n_tokens: Vec<usize>,
+    /// The texts that were cut.
+    pub truncated: Vec<Truncation>,
+}
+
+/// A text that was cut at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// Which, counted from 0.
+    pub text: usize,
+    /// How many of its tokens are missing.
+    pub n_cut_tokens: usize,
+}
+
+/// A model that turns texts into vectors.
+pub struct Embedder {
+    model: Pooled,
+    text: Arc<Text>,
+    conventions: EmbeddingConventions,
+}
+
+/// Who pools.
+enum Pooled {
+    /// This module, what the model computes for many sequences at once.
+    Here(Arc<dyn Model>),
+    /// The runner, one sequence at a time.
+    ByRunner(Box<dyn LmRunner>),
+}
+
+impl Embedder {
+    /// Puts the three together. A runner that has no shared model pools by itself, and the `conventions` about pooling are then not asked.
+    pub fn new(runner: Box<dyn LmRunner>, text: impl Into<Arc<Text>>, conventions: EmbeddingConventions) -> Embedder {
+        let model = match runner.model() {
+            Some(model) => Pooled::Here(model),
+            None => Pooled::ByRunner(runner),
+        };
+        Embedder { model, text: text.into(), conventions }
+    }
+
+    /// An embedder beside other users of a model.
+    pub fn of_model(model: Arc<dyn Model>, text: impl Into<Arc<Text>>, conventions: EmbeddingConventions) -> Embedder {
+        Embedder { model: Pooled::Here(model), text: text.into(), conventions }
+    }
+
+    /// The checkpoint's way, as far as the host has not set it otherwise.
+    pub fn conventions(&self) -> &EmbeddingConventions {
+        &self.conventions
+    }
+
+    /// Pools in another way than the checkpoint's.
+    ///
+    /// # Errors
+    /// `RunnerPools` if the runner has no shared model.
+    pub fn set_pooling(&mut self, pooling: Pooling) -> Result<(), EmbedError> {
+        if let Pooled::ByRunner(runner) = &self.model {
+            return Err(EmbedError::RunnerPools { family: runner.family().to_owned(), asked: pooling.to_string() });
+        }
+        self.conventions.pooling = pooling;
+        Ok(())
+    }
+
+    /// Takes texts of up to this many tokens; `None`: up to what the context holds.
+    pub fn set_max_seq_length(&mut self, tokens: Option<usize>) {
+        self.conventions.max_seq_length = tokens;
+    }
+
+    /// Most tokens of a text, its prompt and the tokens around it included.
+    pub fn max_tokens(&self) -> usize {
+        let context_length = match &self.model {
+            Pooled::Here(model) => model.context_length(),
+            Pooled::ByRunner(runner) => runner.context_length(),
+        };
+        self.conventions.max_seq_length.map_or(context_length, |limit| limit.min(context_length))
+    }
+
+    /// Embeds texts. Control tokens written in them, or in a prompt, are ordinary characters.
+    ///
+    /// What comes out for a text does not depend on the others. Tokens around a text (BOS, EOS, …) are those its tokenizer puts there,
+    /// and stay when a text is cut.
+    ///
+    /// # Errors
+    /// [`EmbedError`]; what the tokenizer refuses; [`RunnerError::Cancelled`]; whatever the model fails with.
+    ///
+    /// # Cost
+    /// Keys and values of `batch_tokens` tokens and of the longest text at a time.
+    pub fn embed(&mut self, texts: &[&str], request: &EmbedRequest) -> Result<Embeddings> {
+        let prompt = self.conventions.prompt_text(&request.prompt)?.to_owned();
+        let mut embeddings = Embeddings::default();
+        let mut sequences = Vec::with_capacity(texts.len());
+        for (text, content) in texts.iter().enumerate() {
+            let (tokens, n_cut_tokens) = self.tokens(text, &prompt, content, request.truncate)?;
+            if n_cut_tokens > 0 {
+                embeddings.truncated.push(Truncation { text, n_cut_tokens });
+            }
+            embeddings.n_tokens.push(tokens.len());
+            sequences.push(tokens);
+        }
+        let n_left_out = self.n_left_out(&prompt)?;
+        embeddings.vectors = match &mut self.model {
+            Pooled::Here(model) => pool_all(&**model, &sequences, &self.conventions.pooling, n_left_out, request)?,
+            Pooled::ByRunner(runner) => {
+                if n_left_out > 0 {
+                    let (family, asked) = (runner.family().to_owned(), "without the prompt".to_owned());
+                    return Err(EmbedError::RunnerPools { family, asked }.into());
+                }
+                embed_all(&mut **runner, &sequences, &request.cancel)?
+            }
+        };
+        for vector in &mut embeddings.vectors {
+            finish(vector, request.normalize.unwrap_or(self.conventions.normalize), request.dimensions)?;
+        }
+        Ok(embeddings)
+    }
+
+    /// The tokens of a text, and how many had to be cut.
+    fn tokens(&self, text: usize, prompt: &str, content: &str, truncate: bool) -> Result<(Vec<u32>, usize)> {
+        let tokenizer = &self.text.tokenizer;
+        let mut body = self.encode(&format!("{prompt}{content}"))?;
+        let n_around = tokenizer.prefix().len() + tokenizer.suffix().len();
+        let (limit, found) = (self.max_tokens(), n_around + body.len());
+        if found > limit && (!truncate || n_around >= limit) {
+            return Err(EmbedError::TooLong { text, limit, found }.into());
+        }
+        let n_cut = found.saturating_sub(limit);
+        body.truncate(body.len() - n_cut);
+        let tokens = [tokenizer.prefix(), &body, tokenizer.suffix()].concat();
+        if tokens.is_empty() {
+            return Err(EmbedError::NoTokens { text }.into());
+        }
+        Ok((tokens, n_cut))
+    }
+
+    /// How many tokens at the start are not pooled: a prompt that is not to be, and what stands before it. Counted of the prompt alone, as
+    /// such checkpoints were trained: where its last space and the text make one token, that token is not pooled either.
+    fn n_left_out(&self, prompt: &str) -> Result<usize> {
+        if self.conventions.include_prompt || prompt.is_empty() {
+            return Ok(0);
+        }
+        Ok(self.text.tokenizer.prefix().len() + self.encode(prompt)?.len())
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        Ok(self.text.tokenizer.encode(text, EncodeOptions::default())?)
+    }
+}
+
+/// The pooled hidden states of every sequence, less its first `n_left_out`.
+fn pool_all(
+    model: &dyn Model,
+    sequences: &[Vec<u32>],
+    pooling: &Pooling,
+    n_left_out: usize,
+    request: &EmbedRequest,
+) -> Result<Vec<Vec<f32>>> {
+    let jobs: Vec<Job<'_>> = sequences.iter().map(|tokens| Job { tokens, n_silent: n_left_out }).collect();
+    let mut poolers: Vec<Pooler> = jobs.iter().map(|_| Pooler::new(pooling)).collect();
+    passes::run(model, &jobs, Want::Hidden, request.batch_tokens, &request.cancel, &mut |job, position, hidden| {
+        if let Some(pooler) = poolers.get_mut(job) {
+            pooler.add(position, hidden);
+        }
+    })?;
+    let vectors = poolers.into_iter().enumerate();
+    Ok(vectors.map(|(text, pooler)| pooler.finish().ok_or(EmbedError::NoTokens { text })).collect::<Result<_, _>>()?)
+}
+
+fn embed_all(runner: &mut dyn LmRunner, sequences: &[Vec<u32>], cancel: &Cancel) -> Result<Vec<Vec<f32>>> {
+    let mut vectors = Vec::with_capacity(sequences.len());
+    for tokens in sequences {
+        if cancel.is_cancelled() {
+            return Err(RunnerError::Cancelled.into());
+        }
+        vectors.push(runner.embed(tokens)?);
+    }
+    Ok(vectors)
+}
+
+/// The dimensions asked for, scaled to length 1 if they are to be.
+fn finish(vector: &mut Vec<f32>, normalized: bool, dimensions: Option<usize>) -> Result<(), EmbedError> {
+    if let Some(asked) = dimensions {
+        let width = vector.len();
+        if !(1..=width).contains(&asked) {
+            return Err(EmbedError::Dimensions { asked, width });
+        }
+        vector.truncate(asked);
+    }
+    if normalized {
+        normalize(vector);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
