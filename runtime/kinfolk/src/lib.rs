@@ -22,6 +22,7 @@ mod passes;
 pub mod registry;
 mod runner;
 pub mod sampling;
+pub mod scoring;
 pub mod session;
 #[cfg(test)]
 mod toy_runner;
