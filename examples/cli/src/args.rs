@@ -122,14 +122,26 @@ pub struct RunArgs {
 
 #[derive(Args, Debug)]
 pub struct InspectArgs {
-    /// A GGUF file, a safetensors file, or a directory that holds a model.
+    /// A GGUF file, a safetensors file, or a directory that holds a model, or just its config.json and index.
     pub model: PathBuf,
     /// Context length to compute the memory for [default: the model's own].
-    #[arg(long, value_name = "TOKENS", value_parser = positive)]
-    pub ctx: Option<usize>,
+    #[arg(long, visible_alias = "ctx", value_name = "TOKENS", value_parser = positive)]
+    pub context: Option<usize>,
+    /// Sequences at once to compute the memory for.
+    #[arg(long, value_name = "N", value_parser = positive, default_value = "1")]
+    pub sequences: usize,
+    /// Compute the memory for embeddings alone, without the head.
+    #[arg(long)]
+    pub embeddings: bool,
+    /// Memory to hold it against [default: what this machine has left].
+    #[arg(long, value_name = "GIB", value_parser = gib)]
+    pub memory: Option<u64>,
     /// Family to describe the model with, instead of the one its architecture asks for.
     #[arg(long, value_name = "NAME")]
     pub family: Option<String>,
+    /// Executor to run the model on.
+    #[arg(long, value_name = "NAME")]
+    pub executor: Option<String>,
     #[command(flatten)]
     pub open: OpenArgs,
     /// Print JSON.
@@ -208,6 +220,12 @@ fn positive(text: &str) -> Result<usize, String> {
 
 fn tolerance(text: &str) -> Result<f32, String> {
     text.parse().ok().filter(|x: &f32| *x >= 0.0).ok_or_else(|| "expected a number of at least 0".to_owned())
+}
+
+/// GiB as bytes.
+fn gib(text: &str) -> Result<u64, String> {
+    let gib: Option<f64> = text.parse().ok().filter(|gib| *gib >= 0.0);
+    gib.map(|gib| (gib * (1u64 << 30) as f64) as u64).ok_or_else(|| "expected a number of at least 0".to_owned())
 }
 
 fn weight_format(text: &str) -> Result<kinfolk::WeightFormat, String> {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl OpenArgs {
-    fn options(&self) -> OpenOptions {
+    pub fn options(&self) -> OpenOptions {
         let mut options = OpenOptions::default();
         options.prefer_gguf = self.prefer_gguf.clone();
         options.format = self.format;

@@ -212,15 +212,13 @@ fn plain_layout(source: &Source) -> Result<()> {
         return Ok(());
     }
     let config = source.config();
-    let packed = |layout: Option<&str>, otherwise: &str| {
-        let (path, layout) = (config.path().to_owned(), layout.unwrap_or(otherwise).to_owned());
-        Err(DecoderError::PackedLayout { path, layout })
-    };
-    if let Some(section) = config.section("quantization_config")? {
-        return packed(section.opt_str("quant_method")?, "an unnamed method");
+    let packed = |layout: String| Err(DecoderError::PackedLayout { path: config.path().to_owned(), layout });
+    // MLX writes its section under both names, without a method under the other's.
+    if let Some(section) = config.section("quantization")? {
+        return packed(section.opt_str("mode")?.map_or("mlx".into(), |mode| format!("mlx {mode}")));
     }
-    match config.section("quantization")? {
-        Some(section) => packed(section.opt_str("mode")?, "mlx"),
+    match config.section("quantization_config")? {
+        Some(section) => packed(section.opt_str("quant_method")?.unwrap_or("an unnamed method").to_owned()),
         None => Ok(()),
     }
 }

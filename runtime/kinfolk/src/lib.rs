@@ -7,6 +7,7 @@
 
 #[doc(hidden)]
 pub mod __private;
+pub mod admission;
 mod builder;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
@@ -36,7 +37,7 @@ pub use kinfolk_decoder::{self as decoder, LoadRole};
 pub use kinfolk_macros::{enroll, family, register_lm_runner};
 pub use kinfolk_text as text;
 pub use kinfolk_weights::{Dtype, OpenOptions, WeightFormat};
-pub use load::{LoadChoiceError, LoadOptions, LoadRequest, MemoryNeed, ProgressCallback, executors};
+pub use load::{LoadChoiceError, LoadOptions, LoadRequest, ProgressCallback, executors};
 pub use registry::{Registry, auto_runner, auto_runner_name};
 pub use runner::{
     Capabilities, GenerateOptions, KvStoreStats, LmRunner, MultimodalPhase, MultimodalPhaseCallback, PromptPart,

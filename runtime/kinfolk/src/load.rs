@@ -3,10 +3,17 @@
 use std::{fmt, sync::Arc};
 
 use anyhow::Result;
-use kinfolk_decoder::{Cancel, Decoder, EXECUTORS, Executor, LoadContext, LoadProgress, LoadRole, Refusal, Source};
-use kinfolk_weights::{OpenOptions, TensorInfo};
+use kinfolk_decoder::{
+    Cancel, Decoder, EXECUTORS, Executor, LoadContext, LoadProgress, LoadRole, Refusal, Source, Workload,
+};
+use kinfolk_weights::OpenOptions;
 
-use crate::{decoder_runner::DecoderRunner, family::Family, runner::LmRunner};
+use crate::{
+    admission::{Candidate, TooLarge},
+    decoder_runner::DecoderRunner,
+    family::Family,
+    runner::LmRunner,
+};
 
 /// Choices of a host about loading. `None` leaves a choice to the runtime.
 #[derive(Clone, Default)]
@@ -24,7 +31,8 @@ pub struct LoadOptions {
     pub device: Option<String>,
     /// Room for this many tokens. `None`: the model's own context length.
     pub max_seq: Option<usize>,
-    /// Refuse a model whose weights and full context would take more than this many GiB.
+    /// Refuse a model that would take more than this many GiB with a full context, as [`admission`](crate::admission) reckons it.
+    /// `None`: no limit, also not what the machine has left.
     pub max_memory_gb: Option<f32>,
     /// Threads of the executor. `None`: all cores.
     pub threads: Option<usize>,
@@ -35,6 +43,18 @@ pub struct LoadOptions {
     pub cancel: Cancel,
     /// Told how far the load is.
     pub progress: Option<ProgressCallback>,
+}
+
+impl LoadOptions {
+    /// The most bytes a model may take.
+    fn memory_limit(&self) -> Result<Option<u64>, LoadChoiceError> {
+        match self.max_memory_gb {
+            None => Ok(None),
+            // A cast from a float saturates, so that an infinite limit is none.
+            Some(gib) if gib >= 0.0 => Ok(Some((f64::from(gib) * (1u64 << 30) as f64) as u64)),
+            Some(found) => Err(LoadChoiceError::MemoryLimit { found }),
+        }
+    }
 }
 
 /// Told how far a load is. Called from the loading thread.
@@ -104,27 +124,15 @@ pub enum LoadChoiceError {
     /// The program links no executor.
     #[error("no executor is linked: enable feature `cpu` of kinfolk, or add an executor crate")]
     NoneLinked,
-    /// The model is larger than the host allows.
-    #[error(
-        "memory: expected at most {} MiB, found {} MiB for weights and {} MiB for {context_length} tokens of context",
-        mib(limit_bytes),
-        mib(weight_bytes),
-        mib(cache_bytes)
-    )]
+    /// The limit is no amount of memory.
+    #[error("max_memory_gb: expected a number of at least 0, found {found}")]
     MemoryLimit {
-        /// What the host allows.
-        limit_bytes: u64,
-        /// Bytes of weights.
-        weight_bytes: u64,
-        /// Bytes of a full context.
-        cache_bytes: u64,
-        /// Tokens of that context.
-        context_length: usize,
+        /// What the host set.
+        found: f32,
     },
-}
-
-fn mib(bytes: &u64) -> u64 {
-    bytes.div_ceil(1 << 20)
+    /// The model is larger than the host allows.
+    #[error(transparent)]
+    TooLarge(Box<TooLarge>),
 }
 
 /// Every executor in this program: those linked in, and those that features of this crate name (which a static library's linker
@@ -147,8 +155,8 @@ pub fn load_described(family: &Family, request: LoadRequest) -> Result<Box<dyn L
     let LoadRequest { source, options } = request;
     let describe = family.describe.ok_or_else(|| anyhow::anyhow!("family `{}` has no description", family.name))?;
     let decoder = describe(source.config())?;
-    let executor = choose_executor(&decoder, &source, &options)?;
-    check_memory(&decoder, &source, &options)?;
+    let executor = choose_executor(&decoder, &source, options.executor.as_deref(), options.device.as_deref())?;
+    check_memory(&decoder, &source, executor, &options)?;
     let mut context = LoadContext::default();
     context.role = options.role;
     context.context_length = options.max_seq;
@@ -160,19 +168,21 @@ pub fn load_described(family: &Family, request: LoadRequest) -> Result<Box<dyn L
     Ok(Box::new(DecoderRunner::new(family.name, model, options.cancel)))
 }
 
-fn choose_executor(
+/// The first executor that takes the model, or the one of this name.
+pub(crate) fn choose_executor(
     decoder: &Decoder,
     source: &Source,
-    options: &LoadOptions,
+    executor: Option<&str>,
+    device: Option<&str>,
 ) -> Result<&'static dyn Executor, LoadChoiceError> {
     let all = executors();
-    let wanted: Vec<_> = match &options.executor {
+    let wanted: Vec<_> = match executor {
         None => all,
         Some(name) => {
             let known = all.iter().map(|e| e.name()).collect();
             match all.into_iter().find(|e| e.name() == name) {
                 Some(executor) => vec![executor],
-                None => return Err(LoadChoiceError::UnknownExecutor { asked: name.clone(), known }),
+                None => return Err(LoadChoiceError::UnknownExecutor { asked: name.to_owned(), known }),
             }
         }
     };
@@ -180,7 +190,7 @@ fn choose_executor(
     let mut wrong_device = None;
     for executor in wanted {
         let known = executor.devices();
-        if let Some(asked) = options.device.clone().filter(|device| !known.contains(device)) {
+        if let Some(asked) = device.map(str::to_owned).filter(|device| !known.contains(device)) {
             wrong_device = Some(LoadChoiceError::UnknownDevice { executor: executor.name(), asked, known });
             continue;
         }
@@ -196,52 +206,20 @@ fn choose_executor(
     })
 }
 
-fn check_memory(decoder: &Decoder, source: &Source, options: &LoadOptions) -> Result<(), LoadChoiceError> {
-    let Some(limit) = options.max_memory_gb else { return Ok(()) };
-    let limit_bytes = (f64::from(limit) * (1u64 << 30) as f64) as u64;
-    let context_length = options.max_seq.unwrap_or(decoder.context_length);
-    let memory = MemoryNeed::for_role(options.role, decoder, source, context_length, options.packed_weights);
-    if memory.weight_bytes.saturating_add(memory.cache_bytes) <= limit_bytes {
-        return Ok(());
-    }
-    let MemoryNeed { weight_bytes, cache_bytes } = memory;
-    Err(LoadChoiceError::MemoryLimit { limit_bytes, weight_bytes, cache_bytes, context_length })
-}
-
-/// Memory a model takes on the CPU executor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryNeed {
-    /// Its weights.
-    pub weight_bytes: u64,
-    /// Keys and values of one full context.
-    pub cache_bytes: u64,
-}
-
-impl MemoryNeed {
-    /// Computes both from the description and the tensor table, without loading.
-    pub fn of(decoder: &Decoder, source: &Source, context_length: usize, packed_weights: Option<bool>) -> MemoryNeed {
-        MemoryNeed::for_role(LoadRole::Text, decoder, source, context_length, packed_weights)
-    }
-
-    /// [`of`](Self::of), less the weights that `role` leaves out.
-    pub fn for_role(
-        role: LoadRole,
-        decoder: &Decoder,
-        source: &Source,
-        context_length: usize,
-        packed_weights: Option<bool>,
-    ) -> MemoryNeed {
-        /// Keys and values are f32.
-        const CACHE_ELEMENT_BYTES: u64 = 4;
-        // Only quantised weights are decoded; others stay as they are.
-        let in_memory = |tensor: &TensorInfo| match packed_weights {
-            Some(false) if tensor.dtype.block_len() > 1 => tensor.n_elements() as u64 * 4,
-            _ => tensor.n_bytes() as u64,
-        };
-        let weight_bytes = decoder.tensors(source, role).map(in_memory).sum();
-        let cache_bytes = (decoder.cache_elements(context_length) as u64).saturating_mul(CACHE_ELEMENT_BYTES);
-        MemoryNeed { weight_bytes, cache_bytes }
-    }
+/// Holds the model against the host's limit, if there is one. What the machine has left is not asked: see
+/// [`admission`](crate::admission).
+fn check_memory(
+    decoder: &Decoder,
+    source: &Source,
+    executor: &'static dyn Executor,
+    options: &LoadOptions,
+) -> Result<(), LoadChoiceError> {
+    let Some(limit_bytes) = options.memory_limit()? else { return Ok(()) };
+    let mut workload = Workload::of_context(options.max_seq.unwrap_or(decoder.context_length));
+    workload.role = options.role;
+    workload.threads = options.threads;
+    workload.packed_weights = options.packed_weights;
+    Candidate { decoder, source, executor, file_bytes: None }.check(&workload, limit_bytes)
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@ use std::{collections::BTreeMap, process::ExitCode};
 
 use anyhow::Result;
 use kinfolk::{
-    MemoryNeed, Registry,
-    decoder::{Decoder, Ffn, Mask, Mixer, Source},
+    LoadRole, Registry, WeightFormat,
+    admission::{self, AdmissionOptions, Assessment, Basis, Listing, Memory, Model, Remedies, SchemeShare, Verdict},
+    decoder::{Config, Decoder, Ffn, Mask, Mixer, Source},
+    registry::Decision,
     text::Text,
 };
 use serde::Serialize;
@@ -16,19 +18,33 @@ use crate::{args::InspectArgs, open, print};
 struct Inspection {
     path: String,
     format: String,
+    /// Files of weights.
     n_files: usize,
+    /// Those of them that are not there, though an index names them.
+    absent: Vec<String>,
     architectures: Vec<String>,
     family: Option<&'static str>,
-    n_tensors: usize,
-    n_parameters: u64,
-    tensor_bytes: u64,
+    executor: Option<&'static str>,
+    n_tensors: Option<usize>,
+    n_parameters: Option<u64>,
+    tensor_bytes: Option<u64>,
     /// By group of tensors: bytes per type.
     quantization: BTreeMap<&'static str, BTreeMap<String, u64>>,
+    stored: Option<Stored>,
     sizes: Option<Sizes>,
     text: Option<TextInfo>,
-    memory: Option<Memory>,
+    memory: Option<Needed>,
     /// What is in the way of running it, if anything.
     problems: Vec<String>,
+}
+
+/// How the weights that a load takes are stored.
+#[derive(Serialize)]
+struct Stored {
+    schemes: Vec<SchemeShare>,
+    bits_per_weight: f64,
+    /// What that was told from.
+    basis: Basis,
 }
 
 #[derive(Serialize)]
@@ -56,16 +72,27 @@ struct TextInfo {
 }
 
 #[derive(Serialize)]
-struct Memory {
+struct Needed {
     context_length: usize,
-    weight_bytes: u64,
-    cache_bytes: u64,
-    total_bytes: u64,
+    n_sequences: usize,
+    #[serde(flatten)]
+    memory: Memory,
+    available_bytes: Option<u64>,
+    /// Unknown if the system does not say what is available.
+    fits: Option<bool>,
+    /// What would make it fit, if it does not.
+    remedies: Option<Remedies>,
 }
 
 pub fn run(args: &InspectArgs) -> Result<ExitCode> {
-    let source = open::source(&args.model, &args.open)?;
-    let inspection = inspect(args, &source);
+    let inspection = match open::source(&args.model, &args.open) {
+        Ok(source) => of_source(args, &source),
+        // A download that is not there yet, or not all of it.
+        Err(error) => match listing(args) {
+            Some(listing) => of_listing(args, &listing)?,
+            None => return Err(error),
+        },
+    };
     if args.json {
         print::json(&inspection)?;
     } else {
@@ -74,36 +101,122 @@ pub fn run(args: &InspectArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The listing of a directory that says what its model is but does not hold its weights.
+fn listing(args: &InspectArgs) -> Option<Listing> {
+    let listing = Listing::of_directory(&args.model).ok()?;
+    let chosen = listing.choose(&args.open.options()).ok()?;
+    let is_partial = chosen.format == WeightFormat::Safetensors && chosen.n_bytes.is_none();
+    (listing.config().is_some() && is_partial).then_some(listing)
+}
+
 /// Says what can be said; what is in the way of saying more is listed among the problems.
-fn inspect(args: &InspectArgs, source: &Source) -> Inspection {
-    let mut problems = Vec::new();
-    let registry = Registry::linked();
+fn of_source(args: &InspectArgs, source: &Source) -> Inspection {
     let claim = match &args.family {
-        Some(name) => registry.pin(name, source),
-        None => registry.claim(source),
+        Some(name) => Registry::linked().pin(name, source),
+        None => Registry::linked().claim(source),
     };
-    let family = claim.map_err(|e| problems.push(e.to_string())).ok().map(|decision| decision.family);
-    let decoder = family.and_then(|f| f.describe).and_then(|describe| {
-        let decoder = describe(source.config()).map_err(|e| problems.push(e.to_string())).ok()?;
-        decoder.bind(source).map_err(|e| problems.push(e.to_string())).ok();
-        Some(decoder)
-    });
-    let turn_ends = family.map_or(&[][..], |f| f.conventions.turn_ends);
-    let text = Text::from_source(source, turn_ends).map_err(|e| problems.push(e.to_string())).ok();
-    Inspection {
+    let decision = claim.ok();
+    let turn_ends = decision.as_ref().map_or(&[][..], |decision| decision.family.conventions.turn_ends);
+    let mut inspection = Inspection {
         path: args.model.display().to_string(),
         format: source.format().to_string(),
         n_files: source.files().len(),
-        architectures: source.config().architectures(),
-        family: family.map(|f| f.name),
-        n_tensors: source.tensors().count(),
-        n_parameters: source.tensors().map(|t| t.n_elements() as u64).sum(),
-        tensor_bytes: source.tensor_bytes(),
+        n_tensors: Some(source.tensors().count()),
+        n_parameters: Some(source.tensors().map(|t| t.n_elements() as u64).sum()),
+        tensor_bytes: Some(source.tensor_bytes()),
         quantization: quantization(source),
+        ..assessed(args, source, source.config(), decision.as_ref())
+    };
+    match Text::from_source(source, turn_ends) {
+        Ok(text) => inspection.text = Some(text_info(&text)),
+        Err(error) => inspection.problems.push(error.to_string()),
+    }
+    inspection
+}
+
+/// The same of a model whose weights are not there.
+fn of_listing(args: &InspectArgs, listing: &Listing) -> Result<Inspection> {
+    let chosen = listing.choose(&args.open.options())?;
+    let empty = Config::from_json(listing.path(), "{}")?;
+    let config = listing.config().unwrap_or(&empty);
+    let claim = match &args.family {
+        Some(name) => Registry::linked().pin_config(name, config, listing.path()),
+        None => Registry::linked().claim_config(config, listing.path()),
+    };
+    Ok(Inspection {
+        path: args.model.display().to_string(),
+        format: chosen.format.to_string(),
+        n_files: chosen.files.len(),
+        absent: chosen.absent,
+        ..assessed(args, listing, config, claim.ok().as_ref())
+    })
+}
+
+/// What an admission says, and what the description alone does where it refuses.
+fn assessed<'a>(
+    args: &InspectArgs,
+    model: impl Into<Model<'a>>,
+    config: &Config,
+    decision: Option<&Decision>,
+) -> Inspection {
+    let mut options = AdmissionOptions::default();
+    options.open = args.open.options();
+    options.context_length = args.context;
+    options.n_sequences = args.sequences;
+    options.role = if args.embeddings { LoadRole::Embedding } else { LoadRole::Text };
+    options.family = args.family.clone();
+    options.executor = args.executor.clone();
+    options.available_bytes = args.memory;
+    let assessment = admission::examine(Registry::linked(), model, &options);
+    let mut problems: Vec<String> = assessment.as_ref().err().map(ToString::to_string).into_iter().collect();
+    if let Ok(Assessment { verdict: Verdict::TooLarge(too_large), .. }) = &assessment {
+        problems.push(too_large.to_string());
+    }
+    let assessment = assessment.ok();
+    let describe = || decision?.family.describe?(config).ok();
+    let decoder = assessment.as_ref().map(|found| (*found.decoder).clone()).or_else(describe);
+    Inspection {
+        path: String::new(),
+        format: String::new(),
+        n_files: 0,
+        absent: Vec::new(),
+        architectures: config.architectures(),
+        family: decision.map(|decision| decision.family.name),
+        executor: assessment.as_ref().map(|found| found.executor),
+        n_tensors: None,
+        n_parameters: assessment.as_ref().map(|found| found.n_parameters),
+        tensor_bytes: None,
+        quantization: BTreeMap::new(),
         sizes: decoder.as_ref().and_then(sizes),
-        text: text.as_ref().map(text_info),
-        memory: decoder.as_ref().map(|decoder| memory(decoder, source, args.ctx)),
+        text: None,
+        stored: assessment.as_ref().map(stored),
+        memory: assessment.map(needed),
         problems,
+    }
+}
+
+fn stored(assessment: &Assessment) -> Stored {
+    let quantisation = &assessment.quantisation;
+    Stored {
+        schemes: quantisation.schemes.clone(),
+        bits_per_weight: quantisation.bits_per_weight,
+        basis: quantisation.basis,
+    }
+}
+
+fn needed(assessment: Assessment) -> Needed {
+    let (fits, remedies) = match assessment.verdict {
+        Verdict::Fits => (Some(true), None),
+        Verdict::TooLarge(too_large) => (Some(false), Some(too_large.remedies)),
+        _ => (None, None),
+    };
+    Needed {
+        context_length: assessment.context_length,
+        n_sequences: assessment.n_sequences,
+        memory: assessment.memory,
+        available_bytes: assessment.available_bytes,
+        fits,
+        remedies,
     }
 }
 
@@ -188,28 +301,23 @@ fn text_info(text: &Text) -> TextInfo {
     }
 }
 
-fn memory(decoder: &Decoder, source: &Source, ctx: Option<usize>) -> Memory {
-    let context_length = ctx.unwrap_or(decoder.context_length);
-    let MemoryNeed { weight_bytes, cache_bytes } = MemoryNeed::of(decoder, source, context_length, None);
-    Memory { context_length, weight_bytes, cache_bytes, total_bytes: weight_bytes.saturating_add(cache_bytes) }
-}
-
 fn in_words(i: &Inspection) -> String {
+    let plural = |n: usize| if n == 1 { "" } else { "s" };
     let mut rows = vec![
         ("path", i.path.clone()),
-        ("format", format!("{}, {} file{}", i.format, i.n_files, if i.n_files == 1 { "" } else { "s" })),
+        ("format", format!("{}, {} file{}", i.format, i.n_files, plural(i.n_files))),
         ("architecture", i.architectures.join(", ")),
         ("family", i.family.unwrap_or("none").to_owned()),
-        (
-            "parameters",
-            format!(
-                "{:.1} M in {} tensors, {}",
-                i.n_parameters as f64 / 1e6,
-                i.n_tensors,
-                print::bytes(i.tensor_bytes)
-            ),
-        ),
+        ("executor", i.executor.unwrap_or("none").to_owned()),
     ];
+    if !i.absent.is_empty() {
+        rows.push(("absent", format!("{} of {} file{}", i.absent.len(), i.n_files, plural(i.n_files))));
+    }
+    if let Some(n_parameters) = i.n_parameters {
+        let tensors = i.n_tensors.map(|n| format!(" in {n} tensors")).unwrap_or_default();
+        let bytes = i.tensor_bytes.map(|n| format!(", {}", print::bytes(n))).unwrap_or_default();
+        rows.push(("parameters", format!("{:.1} M{tensors}{bytes}", n_parameters as f64 / 1e6)));
+    }
     if let Some(s) = &i.sizes {
         rows.push(("layers", format!("{} of width {}, feed-forward {}", s.n_layers, s.hidden_size, s.ffn)));
         let heads =
@@ -222,6 +330,10 @@ fn in_words(i: &Inspection) -> String {
         let types: Vec<_> = types.iter().map(|(dtype, n)| format!("{dtype} {}", print::bytes(*n))).collect();
         rows.push((group, types.join(", ")));
     }
+    if let Some(s) = &i.stored {
+        let types: Vec<_> = s.schemes.iter().map(|t| format!("{} {:.1} %", t.scheme, 100.0 * t.share)).collect();
+        rows.push(("stored", format!("{}: {:.2} bits per weight, {}", types.join(", "), s.bits_per_weight, s.basis)));
+    }
     if let Some(t) = &i.text {
         let first = t.bos.as_deref().filter(|_| t.add_bos).unwrap_or("nothing");
         rows.push(("tokenizer", format!("{} tokens, puts {first} before a text", t.vocab_size)));
@@ -229,12 +341,30 @@ fn in_words(i: &Inspection) -> String {
         let templates = if t.templates.is_empty() { "none".to_owned() } else { t.templates.join(", ") };
         rows.push(("chat template", templates));
     }
-    if let Some(m) = &i.memory {
-        let (weights, cache, total) =
-            (print::bytes(m.weight_bytes), print::bytes(m.cache_bytes), print::bytes(m.total_bytes));
-        rows.push(("memory", format!("{weights} weights + {cache} for {} tokens = {total}", m.context_length)));
+    if let Some(needed) = &i.memory {
+        rows.push(("memory", needed.in_words()));
+        let fits = match needed.fits {
+            Some(true) => "it fits",
+            Some(false) => "it does not fit",
+            None => "unknown",
+        };
+        let available = needed.available_bytes.map(|n| format!("{}: ", print::bytes(n))).unwrap_or_default();
+        rows.push(("available", format!("{available}{fits}")));
     }
     rows.extend(i.problems.iter().map(|p| ("problem", p.clone())));
     let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     print::table(&rows)
+}
+
+impl Needed {
+    fn in_words(&self) -> String {
+        let m = &self.memory;
+        let [weights, cache, scratch, text, total] =
+            [m.weight_bytes, m.cache_bytes, m.scratch_bytes, m.text_bytes, m.total_bytes].map(print::bytes);
+        let times = if self.n_sequences > 1 { format!("{} × ", self.n_sequences) } else { String::new() };
+        let tokens = self.context_length;
+        format!(
+            "{weights} weights + {cache} for {times}{tokens} tokens + {scratch} to compute in + {text} of vocabulary = {total}"
+        )
+    }
 }

@@ -228,7 +228,8 @@ fn tensors_packed_in_a_layout_of_their_own_are_refused_by_its_name() {
     for (section, layout) in [
         (json!({"quantization_config": {"quant_method": "awq"}}), "`awq`"),
         (json!({"quantization": {"bits": 4, "group_size": 64}}), "`mlx`"),
-        (json!({"quantization": {"mode": "mxfp4"}}), "`mxfp4`"),
+        (json!({"quantization": {"mode": "mxfp4"}}), "`mlx mxfp4`"),
+        (json!({"quantization": {"mode": "affine"}, "quantization_config": {"mode": "affine"}}), "`mlx affine`"),
     ] {
         let decoder = describe(json!({})).unwrap();
         let mut source = source(&tensors());

@@ -3,9 +3,10 @@ use std::sync::{Arc, Mutex};
 use kinfolk_decoder::{Cancel, DecoderError, LoadError, LoadProgress, LoadRole};
 use serde_json::json;
 
-use super::{LoadChoiceError, LoadOptions, MemoryNeed, executors};
+use super::{LoadChoiceError, LoadOptions, executors};
 use crate::{
-    LmRunner, RunnerError,
+    LmRunner, Registry, RunnerError,
+    admission::{AdmissionOptions, Memory, examine},
     fixture::{FAMILY, LLAMA, QUANTISED, WINDOWED, load, request, source, source_with, tokens},
 };
 
@@ -43,62 +44,58 @@ fn a_device_that_is_not_there_is_refused_with_those_that_are() {
     assert!(load(request(source(LLAMA), |o| o.device = Some("cpu".to_owned()))).is_ok());
 }
 
+/// What [`LLAMA`] is reckoned to take.
+fn reckoned(choose: impl FnOnce(&mut AdmissionOptions)) -> Memory {
+    let mut options = AdmissionOptions::default();
+    choose(&mut options);
+    examine(&Registry::of([FAMILY]), &source(LLAMA), &options).unwrap().memory
+}
+
+fn gib(bytes: u64) -> f32 {
+    bytes as f32 / (1u64 << 30) as f32
+}
+
 #[test]
-fn a_model_beyond_the_memory_allowed_is_refused_with_figures() {
-    let need = MemoryNeed::of(&FAMILY.describe.unwrap()(source(LLAMA).config()).unwrap(), &source(LLAMA), 256, None);
-    let gib = |bytes: u64| bytes as f32 / (1u64 << 30) as f32;
-    let all = need.weight_bytes + need.cache_bytes;
+fn a_model_beyond_the_memory_allowed_is_refused_with_what_an_admission_reckons() {
+    let memory = reckoned(|_| {});
+    let all = memory.total_bytes;
     assert!(load(request(source(LLAMA), |o| o.max_memory_gb = Some(gib(all + 4096)))).is_ok());
     let found: LoadChoiceError = refused(LLAMA, |o| o.max_memory_gb = Some(gib(all - 4096)));
-    match found {
-        LoadChoiceError::MemoryLimit { limit_bytes, weight_bytes, cache_bytes, context_length } => {
-            assert!(limit_bytes < all);
-            assert_eq!((weight_bytes, cache_bytes, context_length), (need.weight_bytes, need.cache_bytes, 256));
-        }
-        other => panic!("{other}"),
-    }
-    // A shorter context takes less.
-    let choose = |o: &mut LoadOptions| (o.max_memory_gb, o.max_seq) = (Some(gib(all - 4096)), Some(64));
+    let LoadChoiceError::TooLarge(too_large) = found else { panic!("{found}") };
+    assert!(too_large.available_bytes < all && too_large.available_bytes > all - 8192);
+    assert_eq!((too_large.memory, too_large.context_length), (memory, 256));
+    // What it offers is taken.
+    let context = too_large.remedies.context_length.unwrap();
+    let choose = |o: &mut LoadOptions| (o.max_memory_gb, o.max_seq) = (Some(gib(all - 4096)), Some(context));
     assert!(load(request(source(LLAMA), choose)).is_ok());
-    for nothing in [0.0, -1.0, f32::NAN] {
+}
+
+#[test]
+fn a_limit_that_is_no_amount_of_memory_is_refused_as_one() {
+    for nothing in [-1.0, f32::NAN, f32::NEG_INFINITY] {
         let found: LoadChoiceError = refused(LLAMA, |o| o.max_memory_gb = Some(nothing));
-        assert!(matches!(found, LoadChoiceError::MemoryLimit { limit_bytes: 0, .. }), "{found}");
+        assert!(matches!(found, LoadChoiceError::MemoryLimit { .. }), "{found}");
+        assert_eq!(found.to_string(), format!("max_memory_gb: expected a number of at least 0, found {nothing}"));
     }
+    let found: LoadChoiceError = refused(LLAMA, |o| o.max_memory_gb = Some(0.0));
+    assert!(matches!(found, LoadChoiceError::TooLarge(_)), "{found}");
+    assert!(load(request(source(LLAMA), |o| o.max_memory_gb = Some(f32::INFINITY))).is_ok());
 }
 
 #[test]
 fn an_endless_context_takes_more_than_any_limit_and_overflows_nothing() {
     let source = source_with(LLAMA, json!({ "max_position_embeddings": u64::MAX }));
     let error = load(request(source, |o| o.max_memory_gb = Some(1e9))).err().unwrap();
-    let found = error.downcast_ref::<LoadChoiceError>();
-    assert!(matches!(found, Some(LoadChoiceError::MemoryLimit { cache_bytes: u64::MAX, .. })), "{error}");
-}
-
-#[test]
-fn the_memory_need_is_what_the_model_takes() {
-    for (file, packed) in [(LLAMA, None), (LLAMA, Some(false)), (QUANTISED, None), (QUANTISED, Some(false))] {
-        let source = source(file);
-        let decoder = FAMILY.describe.unwrap()(source.config()).unwrap();
-        let need = MemoryNeed::of(&decoder, &source, 100, packed);
-        let mut runner = load(request(source, |o| o.packed_weights = packed)).unwrap();
-        // Norms are not counted among the model's weights; they are small.
-        let weight_bytes = runner.model().unwrap().weight_bytes();
-        let range = need.weight_bytes - need.weight_bytes / 20..=need.weight_bytes;
-        assert!(range.contains(&weight_bytes), "{file} {packed:?}: {weight_bytes} of {}", need.weight_bytes);
-        runner.prefill_logits(&tokens(100)).unwrap();
-        let cache_bytes = runner.kv_store_stats().unwrap().bytes as u64;
-        assert!((need.cache_bytes..=2 * need.cache_bytes).contains(&cache_bytes), "{file}: {cache_bytes}");
-    }
+    let Some(LoadChoiceError::TooLarge(found)) = error.downcast_ref() else { panic!("{error}") };
+    assert_eq!((found.memory.cache_bytes, found.memory.total_bytes), (u64::MAX, u64::MAX));
 }
 
 #[test]
 fn a_load_for_embeddings_needs_no_memory_for_the_head() {
-    let decoder = FAMILY.describe.unwrap()(source(LLAMA).config()).unwrap();
-    let need = |role| MemoryNeed::for_role(role, &decoder, &source(LLAMA), 256, None);
-    let (text, embedding) = (need(LoadRole::Text), need(LoadRole::Embedding));
+    let of_role = |role| reckoned(|o| o.role = role);
+    let (text, embedding) = (of_role(LoadRole::Text), of_role(LoadRole::Embedding));
     assert_eq!(text.weight_bytes - embedding.weight_bytes, 320 * 48 * 4);
-    assert_eq!(text, MemoryNeed::of(&decoder, &source(LLAMA), 256, None));
-    let limit = (embedding.weight_bytes + embedding.cache_bytes + 4096) as f32 / (1u64 << 30) as f32;
+    let limit = gib(embedding.total_bytes + 4096);
     let with = |role| load(request(source(LLAMA), |o| (o.role, o.max_memory_gb) = (role, Some(limit))));
     assert!(with(LoadRole::Text).is_err() && with(LoadRole::Embedding).is_ok());
 }
@@ -118,23 +115,6 @@ fn a_runner_for_embeddings_gives_hidden_states_and_says_that_it_has_no_logits() 
     }
     let error = crate::HostDriven::new(runner).prefill_logits(&[1]).unwrap_err();
     assert_eq!(error.downcast_ref(), Some(&RunnerError::NoHead), "no slow way around it is looked for");
-}
-
-#[test]
-fn half_precision_weights_stay_what_they_are_when_quantised_ones_are_decoded() {
-    let source = source_of_halves();
-    let decoder = FAMILY.describe.unwrap()(source.config()).unwrap();
-    let need = |packed| MemoryNeed::of(&decoder, &source, 1, packed).weight_bytes;
-    assert_eq!(need(Some(false)), need(None));
-}
-
-/// [`LLAMA`]'s config over one F16 tensor: enough to ask what it needs.
-fn source_of_halves() -> kinfolk_decoder::Source {
-    let header = br#"{"w":{"dtype":"F16","shape":[4,8],"data_offsets":[0,64]}}"#;
-    let bytes = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 64]].concat();
-    let mut halves = kinfolk_decoder::Source::from_bytes("halves.safetensors", bytes).unwrap();
-    halves.set_config(source(LLAMA).config().clone());
-    halves
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use kinfolk_weights::Source;
+use kinfolk_weights::{Config, Source};
 
 use super::{
     ClaimError, Registry,
@@ -49,6 +49,10 @@ impl<'a> Evidence<'a> {
             path: Some(source.path()),
             source: Some(source),
         }
+    }
+
+    pub(super) fn of_config(config: &'a Config, path: &'a Path) -> Evidence<'a> {
+        Evidence { names: config.architectures(), read_from: Some(config.path()), path: Some(path), source: None }
     }
 
     fn trail(&self, answers: Vec<Answer>, verdict: String) -> Trail {

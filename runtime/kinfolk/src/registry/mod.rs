@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use kinfolk_weights::Source;
+use kinfolk_weights::{Config, Source};
 
 pub use claim::Decision;
 pub use error::{ClaimError, Claimant, Conflict, ExpectError, Incompatible};
@@ -167,6 +167,22 @@ impl Registry {
     pub fn claim_name(&self, architecture: &str, path: Option<&Path>) -> Result<Decision, ClaimError> {
         let names = Some(architecture.to_owned()).filter(|name| !normalise(name).is_empty());
         self.decide(&Evidence { names: names.into_iter().collect(), read_from: None, path, source: None })
+    }
+
+    /// [`claim`](Self::claim) from a config alone, before there is a file for the probes to look at. `path` only breaks a tie.
+    ///
+    /// # Errors
+    /// See [`ClaimError`].
+    pub fn claim_config(&self, config: &Config, path: &Path) -> Result<Decision, ClaimError> {
+        self.decide(&Evidence::of_config(config, path))
+    }
+
+    /// [`pin`](Self::pin) before there is a file.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin).
+    pub fn pin_config(&self, family: &str, config: &Config, path: &Path) -> Result<Decision, ClaimError> {
+        self.decide_pinned(family, &Evidence::of_config(config, path))
     }
 
     /// Chooses the family or crate a host names, whatever the checkpoint says of itself.
