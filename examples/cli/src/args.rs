@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use kinfolk::sampling::SampleOpts;
+use kinfolk::{
+    embedding::{Pooling, Prompt},
+    sampling::SampleOpts,
+};
 
 /// Runs local language models. Without a command, tells a story with the model inside this program.
 #[derive(Debug, Parser)]
@@ -27,6 +30,10 @@ pub enum Command {
     Template(TemplateArgs),
     /// Compares a model's logits with those of another implementation.
     Verify(VerifyArgs),
+    /// Turns texts into vectors, one per line.
+    Embed(EmbedArgs),
+    /// Says how likely a model finds a continuation, or the text of a file.
+    Score(ScoreArgs),
 }
 
 /// Which model, and how to load it.
@@ -206,6 +213,84 @@ pub struct VerifyArgs {
     /// Allowed absolute difference of a logit.
     #[arg(long, value_name = "X", default_value = "0.001", value_parser = tolerance)]
     pub tolerance: f32,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct EmbedArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// The texts; `-` reads one per line from standard input.
+    #[arg(required = true)]
+    pub texts: Vec<String>,
+    /// How to make one vector of all tokens': cls, max, mean, mean_sqrt_len, weightedmean or last, or several joined by `+` [default: the
+    /// checkpoint's own].
+    #[arg(long, value_name = "MODE")]
+    pub pooling: Option<Pooling>,
+    /// Leave vectors the length they have, also if the checkpoint scales them to length 1.
+    #[arg(long)]
+    pub no_normalize: bool,
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+    /// Cut texts that are too long at their end, with a warning, instead of refusing them.
+    #[arg(long)]
+    pub truncate: bool,
+    /// Keep only this many dimensions, the first.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub dimensions: Option<usize>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to put before every text [default: the checkpoint's own choice].
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+pub struct PromptArgs {
+    /// Put the checkpoint's prompt of this name before every text.
+    #[arg(long, value_name = "NAME")]
+    pub prompt: Option<String>,
+    /// The texts are queries.
+    #[arg(long)]
+    pub query: bool,
+    /// The texts are documents.
+    #[arg(long)]
+    pub document: bool,
+}
+
+impl PromptArgs {
+    /// The choice that was typed.
+    pub fn prompt(&self) -> Prompt {
+        match &self.prompt {
+            Some(name) => Prompt::Named(name.clone()),
+            None if self.query => Prompt::Query,
+            None if self.document => Prompt::Document,
+            None => Prompt::Default,
+        }
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct ScoreArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// What the continuation follows [default: nothing].
+    #[arg(long, value_name = "TEXT", requires = "continuation", allow_hyphen_values = true)]
+    pub context: Option<String>,
+    /// Text to score after the context.
+    #[arg(long, value_name = "TEXT", required_unless_present = "file", allow_hyphen_values = true)]
+    pub continuation: Option<String>,
+    /// A text file to compute the perplexity of; `-` is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "continuation")]
+    pub file: Option<PathBuf>,
+    /// Tokens that are looked at together [default: 512, or the context length if that is less].
+    #[arg(long, value_name = "TOKENS", value_parser = positive, requires = "file")]
+    pub window: Option<usize>,
+    /// Tokens from the start of a window to that of the next [default: half a window].
+    #[arg(long, value_name = "TOKENS", value_parser = positive, requires = "file")]
+    pub stride: Option<usize>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

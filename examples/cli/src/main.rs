@@ -31,6 +31,8 @@ fn main() -> ExitCode {
         Some(Command::Tokenize(args)) => commands::tokenize::run(&args),
         Some(Command::Template(args)) => commands::template::run(&args),
         Some(Command::Verify(args)) => commands::verify::run(&args),
+        Some(Command::Embed(args)) => commands::embed::run(&args, &cancel),
+        Some(Command::Score(args)) => commands::score::run(&args, &cancel),
     };
     match done {
         Ok(_) if cancel.is_cancelled() => ExitCode::from(interrupt::EXIT_CODE),

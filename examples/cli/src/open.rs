@@ -54,7 +54,7 @@ pub fn builder(args: &LoadArgs, cancel: &Cancel) -> Result<LmRunnerBuilder> {
     if let Some(name) = &args.executor {
         builder = builder.executor(name);
     }
-    Ok(match progress_bar() {
+    Ok(match progress_bar("loading {bar:30} {bytes}/{total_bytes}") {
         Some(bar) => builder.progress(move |p| {
             bar.set_length(p.total_bytes);
             bar.set_position(p.done_bytes);
@@ -63,12 +63,13 @@ pub fn builder(args: &LoadArgs, cancel: &Cancel) -> Result<LmRunnerBuilder> {
     })
 }
 
-fn progress_bar() -> Option<ProgressBar> {
+/// A bar that looks as `template` says, if someone watches.
+pub fn progress_bar(template: &str) -> Option<ProgressBar> {
     if !print::is_watched() {
         return None;
     }
-    let style = ProgressStyle::with_template("loading {bar:30} {bytes}/{total_bytes}").ok()?;
-    // Dropped when the load is over, which clears the line.
+    let style = ProgressStyle::with_template(template).ok()?;
+    // Dropped when the work is over, which clears the line.
     Some(ProgressBar::new(0).with_style(style).with_finish(indicatif::ProgressFinish::AndClear))
 }
 
@@ -81,6 +82,15 @@ pub fn text_or_stdin(text: &str) -> Result<String> {
         return Ok(text.to_owned());
     }
     read_text(std::io::stdin().lock()).context("cannot read the text from standard input")
+}
+
+/// The text of a file, or of standard input for `-`.
+pub fn text_file(path: &Path) -> Result<String> {
+    if path == Path::new("-") {
+        return text_or_stdin("-");
+    }
+    let text = File::open(path).map_err(Into::into).and_then(read_text);
+    text.with_context(|| format!("cannot read `{}`", path.display()))
 }
 
 /// A JSON file.

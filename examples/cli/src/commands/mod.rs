@@ -1,8 +1,10 @@
 //! One file per command.
 
+pub mod embed;
 pub mod families;
 pub mod inspect;
 pub mod run;
+pub mod score;
 pub mod story;
 pub mod template;
 pub mod tokenize;

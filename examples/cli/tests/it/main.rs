@@ -2,4 +2,6 @@
 
 mod bad_input;
 mod commands;
+mod embed;
 mod kinfolk;
+mod score;
