@@ -71,7 +71,7 @@ impl<R: LmRunner> HostDriven<R> {
         on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Vec<u32>> {
         let mut chain = SamplerChain::new(&options.sample)?;
-        prompt.iter().for_each(|&token| chain.accept(token));
+        chain.accept_prompt(prompt);
         let mut logits = self.prefill_logits_reusing(prompt)?;
         let mut reply = Vec::new();
         while reply.len() < options.max_new_tokens {
@@ -79,7 +79,7 @@ impl<R: LmRunner> HostDriven<R> {
             if options.stop_tokens.contains(&token) {
                 break;
             }
-            chain.accept(token);
+            chain.accept(token)?;
             reply.push(token);
             let full = self.context.len() >= self.context_length();
             if on_token(token).is_break() || reply.len() == options.max_new_tokens || full {

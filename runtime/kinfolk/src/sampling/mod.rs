@@ -1,20 +1,26 @@
 //! From logits to a token: [`SampleOpts`] is what a request asks for, [`SamplerChain`] the stages it resolves to.
-//!
-//! A stage is one file. The order is fixed here: penalties, temperature, top-k, top-p, min-p, then a draw; temperature 0 is
-//! the greedy choice and no stage but the penalties runs.
 
 mod candidates;
 mod chain;
-mod min_p;
+mod constraint;
+mod error;
+mod log_probs;
 mod options;
-mod repetition;
-mod temperature;
-mod top_k;
-mod top_p;
+mod selection;
+mod softmax;
+mod stage;
+mod stage_kind;
+pub mod stages;
 
 #[cfg(test)]
 mod tests;
 
 pub use candidates::{Candidate, Candidates};
-pub use chain::{SampleError, SamplerChain, Stage};
+pub use chain::SamplerChain;
+pub use constraint::{Constraint, ConstraintError, TokenMask};
+pub use error::SampleError;
+pub use log_probs::{TokenLogProbs, log_probabilities};
 pub use options::SampleOpts;
+pub use stage::{Stage, Step, StepRng};
+pub use stage_kind::StageKind;
+pub use stages::LogitBias;

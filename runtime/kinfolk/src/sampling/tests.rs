@@ -1,175 +1,37 @@
-//! Stages against other implementations' numbers, and what a request may count on whatever the logits are.
-
-use std::{fs, path::Path};
+//! What a request may count on, whatever the logits are. `tests/it/samplers.rs` holds stages against other implementations.
 
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::json;
 
 use super::{
-    Candidates, SampleError, SampleOpts, SamplerChain, Stage, min_p::MinP, repetition::RepetitionPenalty,
-    temperature::Temperature, top_k::TopK, top_p::TopP,
+    Candidates, Constraint, ConstraintError, LogitBias, SampleError, SampleOpts, SamplerChain, Stage, StageKind, Step,
+    StepRng, TokenMask, log_probabilities,
+    stages::{Dry, MinP, NoRepeatNgram, Penalties, SequenceBreakers, Temperature, TopK, TopP, TypicalP, Xtc},
 };
 
 /// What passes the stages of every test that names them one by one.
 fn survivors(logits: &[f32], stages: &mut [Box<dyn Stage>], history: &[u32]) -> Candidates {
-    let mut candidates = Candidates::default();
-    candidates.refill(logits);
-    stages.iter_mut().for_each(|stage| stage.apply(&mut candidates, history));
+    let mut candidates = Candidates::from_logits(logits);
+    let mut rng = StepRng::new(1);
+    let mut step = Step::new(history, &mut rng);
+    stages.iter_mut().for_each(|stage| stage.apply(&mut candidates, &mut step));
     candidates
 }
 
 fn ids(candidates: &Candidates) -> Vec<u32> {
-    let mut ids: Vec<u32> = candidates.as_slice().iter().map(|c| c.id).collect();
+    let mut ids: Vec<u32> = candidates.iter().map(|c| c.id).collect();
     ids.sort_unstable();
     ids
 }
 
 /// Every stage off and a fixed seed; tests switch on what they are about.
 fn plain() -> SampleOpts {
-    SampleOpts { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: Some(1), ..SampleOpts::default() }
+    SampleOpts { seed: Some(1), ..SampleOpts::nucleus(1.0, 1.0) }
 }
 
 fn draw(options: &SampleOpts, logits: &[f32], n: usize) -> Vec<u32> {
     let mut chain = SamplerChain::new(options).unwrap();
     (0..n).map(|_| chain.sample(logits).unwrap()).collect()
-}
-
-mod vectors {
-    //! `tests/data/samplers.json` and the whole set it is taken from: JSON objects with `logit_sets` and `cases`, whose expected
-    //! survivors and probabilities llama.cpp and transformers computed.
-
-    use super::*;
-
-    fn number(value: &Value) -> f64 {
-        value.as_f64().unwrap_or_else(|| value.as_str().unwrap().parse().unwrap())
-    }
-
-    fn numbers(value: &Value) -> Vec<f64> {
-        value.as_array().unwrap().iter().map(number).collect()
-    }
-
-    fn count(value: &Value) -> usize {
-        // Below 0 is off, as 0 is.
-        usize::try_from(value.as_i64().unwrap()).unwrap_or(0)
-    }
-
-    /// The stages of a case; `None` if there is one this runtime does not have.
-    fn stages(case: &Value) -> Option<Vec<Box<dyn Stage>>> {
-        let mut stages: Vec<Box<dyn Stage>> = Vec::new();
-        for stage in case["stages"].as_array().unwrap() {
-            let float = |key: &str| number(&stage[key]) as f32;
-            let min_keep = stage.get("min_keep").map_or(1, count).max(1);
-            match stage["op"].as_str().unwrap() {
-                "top_k" if count(&stage["k"]) == 0 => {}
-                "top_k" => stages.push(Box::new(TopK { k: count(&stage["k"]), min_keep })),
-                "top_p" => stages.push(Box::new(TopP { p: float("p"), min_keep })),
-                "min_p" => stages.push(Box::new(MinP { p: float("p"), min_keep })),
-                // At 0 and below, which only the last stage of a chain can be, llama.cpp leaves the likeliest.
-                "temp" if float("t") <= 0.0 => stages.push(Box::new(TopK { k: 1, min_keep: 1 })),
-                "temp" => stages.push(Box::new(Temperature(float("t")))),
-                "repetition_penalty" => {
-                    stages.push(Box::new(RepetitionPenalty { penalty: float("penalty"), window: usize::MAX }));
-                }
-                "penalties" if float("freq") == 0.0 && float("present") == 0.0 => stages
-                    .push(Box::new(RepetitionPenalty { penalty: float("repeat"), window: count(&stage["last_n"]) })),
-                "greedy" => stages.push(Box::new(TopK { k: 1, min_keep: 1 })),
-                _ => return None,
-            }
-        }
-        Some(stages)
-    }
-
-    /// Ids and probabilities of what should be left, by id.
-    fn expected(case: &Value) -> Vec<(u32, f64)> {
-        let (column, ids) =
-            if case.get("llama_cpp").is_some() { ("llama_cpp", "ids") } else { ("transformers", "kept") };
-        let column = &case[column];
-        if let Some(id) = column.get("selected_id") {
-            return vec![(id.as_u64().unwrap() as u32, 1.0)];
-        }
-        let ids = numbers(&column[ids]).into_iter().map(|id| id as u32);
-        let with_logits = ids.zip(numbers(&column["probs"])).zip(numbers(&column["logits"]));
-        let finite = with_logits.filter(|(_, logit)| logit.is_finite()).map(|(left, _)| left);
-        let mut left: Vec<(u32, f64)> = finite.collect();
-        left.sort_by_key(|(id, _)| *id);
-        left
-    }
-
-    fn check(case: &Value, logits: &[f32], stages: &mut [Box<dyn Stage>]) -> Result<(), String> {
-        let history: Vec<u32> =
-            case.get("history").map(numbers).unwrap_or_default().into_iter().map(|id| id as u32).collect();
-        let candidates = survivors(logits, stages, &history);
-        let items = candidates.as_slice().iter().map(|c| c.id);
-        let mut found: Vec<(u32, f64)> = items.zip(candidates.probabilities()).collect();
-        found.sort_by_key(|(id, _)| *id);
-        let mut expected = expected(case);
-        let flags = case.get("flags").map(Value::to_string).unwrap_or_default();
-        if flags.contains("tie_at_cut") {
-            // Which of the equals stay is open; how many is not.
-            for side in [&mut found, &mut expected] {
-                side.sort_by(|a, b| b.1.total_cmp(&a.1));
-                side.iter_mut().for_each(|(id, _)| *id = 0);
-            }
-        }
-        if flags.contains("fp_sensitive") && found.len().abs_diff(expected.len()) == 1 {
-            // The cut is met within 2e-6, and f32 and f64 may fall on different sides of it.
-            return Ok(());
-        }
-        let tolerance = if case["set"] == "n5_huge" { 1e-4 } else { 1e-5 };
-        let agree = found.len() == expected.len()
-            && found.iter().zip(&expected).all(|(f, e)| f.0 == e.0 && (f.1 - e.1).abs() <= tolerance);
-        if agree { Ok(()) } else { Err(format!("{}: expected {expected:?}, found {found:?}", case["id"])) }
-    }
-
-    /// Checks every case of which all stages are here and returns how many there were.
-    #[track_caller]
-    fn check_all(text: &str) -> usize {
-        let vectors: Value = serde_json::from_str(text).unwrap();
-        let mut failures = Vec::new();
-        let mut n = 0;
-        for case in vectors["cases"].as_array().unwrap() {
-            let Some(mut stages) = stages(case) else { continue };
-            let logits: Vec<f32> = numbers(&vectors["logit_sets"][case["set"].as_str().unwrap()])
-                .into_iter()
-                .map(|logit| logit as f32)
-                .collect();
-            n += 1;
-            failures.extend(check(case, &logits, &mut stages).err());
-        }
-        assert!(failures.is_empty(), "{} of {n} cases differ:\n{}", failures.len(), failures.join("\n"));
-        n
-    }
-
-    #[test]
-    fn stages_equal_other_implementations_on_the_cases_in_the_repository() {
-        assert!(check_all(include_str!("../../tests/data/samplers.json")) >= 70);
-    }
-
-    #[test]
-    #[allow(clippy::print_stderr)]
-    fn stages_equal_other_implementations_on_every_shared_case() {
-        let beside =
-            Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|dir| dir.join("shared/textref/samplers/public"));
-        let Some(folder) = beside.into_iter().find(|dir| dir.is_dir()) else {
-            assert!(std::env::var_os("CI").is_none(), "`shared/textref` must be beside the repository on CI");
-            eprintln!("NOT RUN: shared sampler vectors: `shared/textref` is not on this machine");
-            return;
-        };
-        let at_least = [
-            ("greedy", 13),
-            ("temp", 41),
-            ("top_k", 65),
-            ("top_p", 54),
-            ("min_p", 47),
-            ("repetition_penalty", 7),
-            ("penalties", 10),
-            ("chains", 15),
-        ];
-        for (stage, least) in at_least {
-            let n = check_all(&fs::read_to_string(folder.join(format!("{stage}.json"))).unwrap());
-            assert!(n >= least, "{stage}: expected at least {least} cases, found {n}");
-        }
-    }
 }
 
 #[test]
@@ -207,18 +69,11 @@ fn temperature_comes_before_min_p() {
     // A fifth of the likeliest leaves 2 of these tokens as they are, and all 5 at temperature 3.
     let logits = [0.0, -1.0, -2.0, -3.0, -4.0];
     let min_p = || Box::new(MinP { p: 0.2, min_keep: 1 });
-    let temperature = || Box::new(Temperature(3.0));
+    let temperature = || Box::new(Temperature { temperature: 3.0 });
     assert_eq!(ids(&survivors(&logits, &mut [min_p(), temperature()], &[])), [0, 1]);
     assert_eq!(ids(&survivors(&logits, &mut [temperature(), min_p()], &[])), [0, 1, 2, 3, 4]);
     let seen = draw(&SampleOpts { temperature: 3.0, min_p: 0.2, ..plain() }, &logits, 2000);
     assert!((0..5).all(|id| seen.contains(&id)), "expected the chain to heat before it cuts");
-    let chain = SamplerChain::new(&SampleOpts { repetition_penalty: 1.1, ..SampleOpts::default() }).unwrap();
-    let order = chain.to_string();
-    let at = |stage: &str| order.find(stage).unwrap_or_else(|| panic!("`{order}` lacks {stage}"));
-    assert!(
-        ["RepetitionPenalty", "Temperature", "TopK", "TopP", "MinP"].is_sorted_by_key(|stage| at(stage)),
-        "{order}"
-    );
 }
 
 #[test]
@@ -260,7 +115,7 @@ fn a_filter_that_would_leave_nothing_leaves_the_likeliest() {
 fn large_equal_logits_are_equally_likely() {
     for logit in [1000.0, -1000.0, f32::MAX, f32::MIN] {
         let left = survivors(&[logit; 5], &mut [], &[]);
-        assert!(left.probabilities().iter().all(|p| (p - 0.2).abs() < 1e-12), "{logit}");
+        assert!(left.probabilities().iter().all(|(_, p)| (p - 0.2).abs() < 1e-12), "{logit}");
     }
 }
 
@@ -271,7 +126,7 @@ fn the_repetition_window_counts_exactly_the_latest_tokens() {
         let options = SampleOpts { repetition_penalty: 2.0, repetition_window: window, ..SampleOpts::greedy() };
         // With every token equal the first that is not penalised is chosen.
         let mut chain = SamplerChain::new(&options).unwrap();
-        history.iter().for_each(|token| chain.accept(*token));
+        chain.accept_prompt(&history);
         let mut left = Vec::new();
         let mut logits = [1.0f32; 5];
         while let Ok(id) = chain.sample(&logits) {
@@ -288,9 +143,9 @@ fn the_repetition_window_counts_exactly_the_latest_tokens() {
 
 #[test]
 fn the_repetition_penalty_makes_positive_and_negative_logits_less_likely_once_each() {
-    let mut stages: [Box<dyn Stage>; 1] = [Box::new(RepetitionPenalty { penalty: 2.0, window: 9 })];
+    let mut stages: [Box<dyn Stage>; 1] = [Box::new(Penalties::new(2.0, 0.0, 0.0, 9))];
     let left = survivors(&[3.0, -3.0, 0.0, 3.0], &mut stages, &[0, 1, 2, 0, 0]);
-    let logits: Vec<f32> = left.as_slice().iter().map(|c| c.logit).collect();
+    let logits: Vec<f32> = left.iter().map(|c| c.logit).collect();
     assert_eq!(logits, [1.5, -6.0, 0.0, 3.0]);
 }
 
@@ -315,8 +170,8 @@ fn draws_are_as_frequent_as_the_probabilities_say() {
     let logits = [0.0f32, 1.0, 2.0];
     let n = 20_000;
     let seen = draw(&plain(), &logits, n);
-    for (id, p) in survivors(&logits, &mut [], &[]).probabilities().iter().enumerate() {
-        let share = seen.iter().filter(|s| **s as usize == id).count() as f64 / n as f64;
+    for (id, p) in survivors(&logits, &mut [], &[]).probabilities() {
+        let share = seen.iter().filter(|s| **s == id).count() as f64 / n as f64;
         // Five standard deviations.
         assert!((share - p).abs() < 5.0 * (p * (1.0 - p) / n as f64).sqrt(), "token {id}: {share} for {p}");
     }
@@ -351,55 +206,550 @@ fn logit() -> impl Strategy<Value = f32> {
     ]
 }
 
+#[test]
+fn out_of_range_settings_of_every_field_are_refused_by_name() {
+    let bad = [
+        ("dynamic_temp_range", SampleOpts { dynamic_temp_range: -1.0, ..plain() }),
+        ("dynamic_temp_exponent", SampleOpts { dynamic_temp_exponent: 0.0, ..plain() }),
+        ("typical_p", SampleOpts { typical_p: -0.1, ..plain() }),
+        ("top_n_sigma", SampleOpts { top_n_sigma: f32::NAN, ..plain() }),
+        ("top_h", SampleOpts { top_h: 1.1, ..plain() }),
+        ("epsilon_cutoff", SampleOpts { epsilon_cutoff: 2.0, ..plain() }),
+        ("eta_cutoff", SampleOpts { eta_cutoff: -1.0, ..plain() }),
+        ("xtc_probability", SampleOpts { xtc_probability: f32::NAN, ..plain() }),
+        ("xtc_threshold", SampleOpts { xtc_threshold: 1.5, ..plain() }),
+        ("mirostat", SampleOpts { mirostat: 3, ..plain() }),
+        ("mirostat_tau", SampleOpts { mirostat_tau: 0.0, ..plain() }),
+        ("mirostat_eta", SampleOpts { mirostat_eta: f32::INFINITY, ..plain() }),
+        ("adaptive_target", SampleOpts { adaptive_target: f32::NAN, ..plain() }),
+        ("adaptive_decay", SampleOpts { adaptive_decay: 1.0, ..plain() }),
+        ("frequency_penalty", SampleOpts { frequency_penalty: f32::NAN, ..plain() }),
+        ("presence_penalty", SampleOpts { presence_penalty: f32::NEG_INFINITY, ..plain() }),
+        ("dry_multiplier", SampleOpts { dry_multiplier: -1.0, ..plain() }),
+        ("dry_base", SampleOpts { dry_base: f32::NAN, ..plain() }),
+    ];
+    for (expected, options) in bad {
+        match options.into_chain() {
+            Err(SampleError::OutOfRange { field, .. }) => assert_eq!(field, expected),
+            other => panic!("{expected}: {other:?}"),
+        }
+    }
+    let both = SampleOpts { mirostat: 2, adaptive_target: 0.5, ..plain() };
+    assert!(matches!(both.validate(), Err(SampleError::Conflict { .. })));
+}
+
+#[test]
+fn the_chain_prints_what_runs_in_the_default_order() {
+    let all = SampleOpts {
+        logit_bias: LogitBias::new([(1, 2.0)]).unwrap(),
+        repetition_penalty: 1.1,
+        no_repeat_ngram_size: 3,
+        dry_multiplier: 0.8,
+        dry_sequence_breakers: Vec::new(),
+        top_h: 0.5,
+        typical_p: 0.9,
+        top_n_sigma: 2.0,
+        epsilon_cutoff: 0.001,
+        eta_cutoff: 0.002,
+        xtc_probability: 0.5,
+        mirostat: 2,
+        ..SampleOpts::default()
+    };
+    assert_eq!(
+        all.into_chain().unwrap().to_string(),
+        "logit bias of 1 tokens → penalties(repetition 1.1, window 64) → no repeated 3-gram → \
+         dry 0.8 (base 1.75, allowed length 2, whole context) → temperature 0.8 → top-h 0.5 → top-k 40 → typical-p 0.9 → \
+         top-p 0.95 → min-p 0.05 → top-n-sigma 2 → epsilon 0.001 → eta 0.002 → xtc 0.5 (threshold 0.1) → \
+         mirostat 2 (target 5, rate 0.1) → draw"
+    );
+    assert_eq!(SampleOpts::greedy().into_chain().unwrap().to_string(), "likeliest");
+    let penalised = SampleOpts { presence_penalty: 0.5, ..SampleOpts::greedy() };
+    assert_eq!(penalised.into_chain().unwrap().to_string(), "penalties(presence 0.5, window 64) → likeliest");
+}
+
+#[test]
+fn a_host_chooses_the_order() {
+    let order: Result<Vec<StageKind>, _> = ["min-p", "temperature"].into_iter().map(str::parse).collect();
+    let options = SampleOpts { temperature: 3.0, min_p: 0.2, top_k: 1, order: order.ok(), ..plain() };
+    let mut chain = options.into_chain().unwrap();
+    assert_eq!(chain.to_string(), "min-p 0.2 → temperature 3 → draw", "top-k is left out");
+    assert_eq!(ids(chain.survivors(&[0.0, -1.0, -2.0, -3.0, -4.0]).unwrap()), [0, 1]);
+
+    let twice = SampleOpts { order: Some(vec![StageKind::TopK, StageKind::TopP, StageKind::TopK]), ..plain() };
+    assert_eq!(twice.validate(), Err(SampleError::RepeatedStage { stage: StageKind::TopK }));
+    let unknown = "top_q".parse::<StageKind>().unwrap_err();
+    assert_eq!(unknown, SampleError::UnknownStage { found: "top_q".to_owned() });
+    assert!(unknown.to_string().contains("typical_p"), "{unknown}");
+    for kind in StageKind::DEFAULT_ORDER {
+        assert_eq!(kind.to_string().parse(), Ok(kind));
+    }
+}
+
+#[test]
+fn classic_is_what_every_runtime_has_had_from_the_start() {
+    let classic = SampleOpts { repetition_penalty: 1.1, top_k: 40, ..SampleOpts::nucleus(0.7, 0.9) };
+    assert!(classic.is_classic());
+    assert!(SampleOpts::greedy().is_classic(), "what a greedy choice ignores is not on");
+    let not = [
+        SampleOpts { min_p: 0.05, ..classic.clone() },
+        SampleOpts { presence_penalty: 0.1, ..classic.clone() },
+        SampleOpts { dynamic_temp_range: 0.1, ..classic.clone() },
+        SampleOpts { mirostat: 1, ..classic.clone() },
+        SampleOpts { logit_bias: LogitBias::new([(0, 1.0)]).unwrap(), ..classic.clone() },
+        SampleOpts { order: Some(vec![StageKind::TopK, StageKind::Temperature]), ..classic },
+    ];
+    assert!(not.iter().all(|options| !options.is_classic()));
+}
+
+/// A stage as a third party would write it: forbids odd tokens.
+#[derive(Debug)]
+struct Even;
+
+impl Stage for Even {
+    fn apply(&mut self, candidates: &mut Candidates, _step: &mut Step<'_>) {
+        candidates.retain(1, |c| c.id % 2 == 0);
+    }
+}
+
+impl std::fmt::Display for Even {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("even")
+    }
+}
+
+#[test]
+fn a_third_party_adds_a_stage() {
+    let mut chain = SampleOpts { top_k: 2, ..plain() }.into_chain().unwrap();
+    chain.insert_stage(0, Box::new(Even));
+    assert_eq!(chain.to_string(), "even → top-k 2 → draw");
+    assert_eq!(ids(chain.survivors(&[1.0, 9.0, 2.0, 8.0, 3.0]).unwrap()), [2, 4]);
+    let mut behind = SampleOpts::greedy().into_chain().unwrap();
+    behind.push_stage(Box::new(Even));
+    assert_eq!(behind.to_string(), "even → likeliest");
+    assert_eq!(behind.sample(&[1.0, 9.0, 2.0]), Ok(2), "greedy choices run it too");
+}
+
+#[test]
+fn a_chain_can_go_to_another_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<SamplerChain>();
+}
+
+#[test]
+fn presence_and_frequency_are_not_the_repetition_penalty() {
+    let mut stages: [Box<dyn Stage>; 1] = [Box::new(Penalties::new(1.0, 0.5, 1.0, 64))];
+    let left = survivors(&[4.0, 4.0], &mut stages, &[1, 1, 1]);
+    assert_eq!(left.logit(1), Some(4.0 - 3.0 * 0.5 - 1.0));
+    assert_eq!(left.logit(0), Some(4.0));
+}
+
+#[test]
+fn penalties_count_from_step_to_step_what_they_would_count_at_once() {
+    let history: Vec<u32> = (0..200).map(|i| (i * i % 7) as u32).collect();
+    for window in [0, 1, 3, 50, usize::MAX] {
+        let mut kept = Penalties::new(1.5, 0.25, 0.5, window);
+        // Steps of uneven length: several tokens at once are what a prompt is.
+        for end in [0, 1, 2, 5, 60, 61, 62, 200] {
+            let apply = |stage: &mut Penalties| {
+                let mut left = Candidates::from_logits(&[1.0; 8]);
+                stage.apply(&mut left, &mut Step::new(&history[..end], &mut StepRng::new(1)));
+                left.iter().collect::<Vec<_>>()
+            };
+            let fresh = apply(&mut Penalties::new(1.5, 0.25, 0.5, window));
+            assert_eq!(apply(&mut kept), fresh, "window {window} at {end}");
+        }
+    }
+}
+
+#[test]
+fn dry_spares_what_a_breaker_ends() {
+    let history = [0, 1, 2, 3, 0, 1, 2];
+    let penalty = |breakers: &[&[u32]]| {
+        let breakers = SequenceBreakers::from_tokens(breakers.iter().copied());
+        let mut stages: [Box<dyn Stage>; 1] = [Box::new(Dry::new(0.8, 1.75, 2, 64, breakers))];
+        -survivors(&[0.0; 5], &mut stages, &history).logit(3).unwrap()
+    };
+    assert_eq!(penalty(&[]), 0.8 * 1.75);
+    assert_eq!(penalty(&[&[2]]), 0.0);
+    assert_eq!(penalty(&[&[3]]), 0.0);
+    assert_eq!(penalty(&[&[3, 0]]), 0.8);
+}
+
+#[test]
+fn breakers_are_texts_that_only_a_tokenizer_can_read() {
+    let dry = SampleOpts { dry_multiplier: 0.8, ..plain() };
+    assert_eq!(dry.clone().into_chain().unwrap_err(), SampleError::NeedsTokenizer);
+    assert!(SampleOpts { dry_sequence_breakers: Vec::new(), ..dry }.into_chain().is_ok());
+    assert!(SampleOpts { dry_multiplier: 0.0, ..plain() }.into_chain().is_ok(), "off needs none");
+}
+
+#[test]
+fn no_repeat_ngram_may_forbid_everything_which_is_an_error() {
+    let mut chain = SamplerChain::from_stages(vec![Box::new(NoRepeatNgram { n: 1 })], 1);
+    chain.accept_prompt(&[0, 1]);
+    assert_eq!(chain.sample(&[0.0, 1.0, 2.0]), Ok(2));
+    chain.accept(2).unwrap();
+    let by = "no repeated 1-gram".to_owned();
+    assert_eq!(chain.sample(&[0.0, 1.0, 2.0]), Err(SampleError::NothingLeft { by }));
+}
+
+#[test]
+fn xtc_takes_either_of_two_ways_as_often_as_asked() {
+    let logits = [2.0, 1.9, 1.8, -3.0];
+    let mut chain = SamplerChain::from_stages(vec![Box::new(Xtc { probability: 0.3, threshold: 0.1, min_keep: 1 })], 7);
+    let mut fired = 0;
+    for _ in 0..5000 {
+        match ids(chain.survivors(&logits).unwrap())[..] {
+            [2, 3] => fired += 1,
+            [0, 1, 2, 3] => {}
+            ref other => panic!("{other:?}"),
+        }
+    }
+    let share = f64::from(fired) / 5000.0;
+    // Five standard deviations.
+    assert!((share - 0.3).abs() < 5.0 * (0.3f64 * 0.7 / 5000.0).sqrt(), "{share}");
+}
+
+#[test]
+fn mirostat_brings_the_surprise_to_its_target() {
+    let logits: Vec<f32> =
+        (0..500).map(|i| -(i as f32).ln() * 1.1).map(|l| if l.is_finite() { l } else { 0.5 }).collect();
+    for mirostat in [1, 2] {
+        let options = SampleOpts { mirostat, mirostat_tau: 3.0, ..plain() };
+        let mut chain = options.into_chain().unwrap();
+        let mut surprise = Vec::new();
+        for _ in 0..2000 {
+            let token = chain.sample(&logits).unwrap();
+            let left = chain.survivors(&logits).unwrap().probabilities();
+            surprise.push(-left.iter().find(|(id, _)| *id == token).unwrap().1.log2());
+            chain.accept(token).unwrap();
+        }
+        let late = &surprise[500..];
+        let mean = late.iter().sum::<f64>() / late.len() as f64;
+        assert!((mean - 3.0).abs() < 0.3, "mirostat {mirostat}: {mean}");
+    }
+}
+
+#[test]
+fn a_logit_bias_is_read_in_both_forms() {
+    let object = LogitBias::from_json(&json!({"3": -100, "1": 2.5})).unwrap();
+    assert_eq!(object.iter().collect::<Vec<_>>(), [(1, 2.5), (3, -100.0)]);
+    let pairs = LogitBias::from_json(&json!([[1, 2], [3, -100], [1, 0.5]])).unwrap();
+    assert_eq!(pairs, object, "biases of one token are summed");
+    assert!(LogitBias::from_json(&json!(null)).unwrap().is_empty());
+    let bad = [
+        json!({"x": 1}),
+        json!({"-1": 1}),
+        json!({"1.5": 1}),
+        json!({"4294967296": 1}),
+        json!({"1": "a lot"}),
+        json!({"1": null}),
+        json!({"1": 1e300}),
+        json!([1, 2]),
+        json!([[1]]),
+        json!([["x", 1]]),
+        json!("none"),
+        json!(7),
+    ];
+    for value in bad {
+        let error = LogitBias::from_json(&value).expect_err(&value.to_string());
+        assert!(matches!(error, SampleError::Bias { .. }), "{value}: {error}");
+    }
+    assert!(LogitBias::new([(0, f32::NAN)]).is_err());
+    assert!(LogitBias::new([(0, f32::INFINITY)]).is_err());
+    assert!(LogitBias::new([(0, f32::NEG_INFINITY)]).is_ok());
+}
+
+#[test]
+fn a_logit_bias_moves_bans_and_knows_the_vocabulary() {
+    let with = |biases: &[(u32, f32)]| SampleOpts {
+        logit_bias: LogitBias::new(biases.iter().copied()).unwrap(),
+        ..SampleOpts::greedy()
+    };
+    let logits = [1.0, 3.0, 2.0];
+    assert_eq!(draw(&with(&[(0, 2.5)]), &logits, 1), [0]);
+    assert_eq!(draw(&with(&[(1, f32::NEG_INFINITY)]), &logits, 1), [2]);
+    let all = with(&[0, 1, 2].map(|id| (id, f32::NEG_INFINITY))).into_chain().unwrap().sample(&logits);
+    assert_eq!(all, Err(SampleError::NothingLeft { by: "logit bias of 3 tokens".to_owned() }));
+    let mut outside = with(&[(3, 1.0)]).into_chain().unwrap();
+    let error = Err(SampleError::OutsideVocabulary { what: "logit bias", found: 3, vocab_size: 3 });
+    assert_eq!(outside.check_vocab(3), error);
+    assert_eq!(outside.sample(&logits).map(|_| ()), error);
+    assert_eq!(outside.check_vocab(4), Ok(()));
+}
+
+#[test]
+fn log_probabilities_are_those_of_the_raw_distribution() {
+    let logits = [0.0f32, 2.0, f32::NAN, 1.0, f32::NEG_INFINITY, f32::INFINITY];
+    let total: f64 = [0.0f64, 2.0, 1.0].iter().map(|l| l.exp()).sum();
+    let expected = |logit: f64| (logit - total.ln()) as f32;
+    let found = log_probabilities(&logits, 3, 2);
+    assert!((found.logprob - expected(1.0)).abs() < 1e-6);
+    assert_eq!(found.top.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(found.top[1].1, found.logprob);
+    assert_eq!(log_probabilities(&logits, 3, 0).top, [], "no alternatives, and the token's own is there");
+    assert_eq!(log_probabilities(&logits, 0, usize::MAX).top.len(), 3);
+    for token in [2, 4, 5, 6, u32::MAX] {
+        assert_eq!(log_probabilities(&logits, token, 1).logprob, f32::NEG_INFINITY);
+    }
+    let other = log_probabilities(&[5.0, 0.0, 0.0, 0.0], 0, 1);
+    assert_ne!(other.top, log_probabilities(&logits, 0, 1).top, "the list follows the position");
+    for none in [&[][..], &[f32::NAN; 3], &[f32::NEG_INFINITY; 3]] {
+        let found = log_probabilities(none, 0, 5);
+        assert_eq!((found.logprob, found.top), (f32::NEG_INFINITY, Vec::new()));
+    }
+    for large in [1000.0, -1000.0, f32::MAX, f32::MIN] {
+        assert!((log_probabilities(&[large; 5], 0, 0).logprob - 0.2f32.ln()).abs() < 1e-6, "{large}");
+    }
+}
+
+/// Allows the tokens of a list, one per step, then is complete.
+#[derive(Debug)]
+struct Script(Vec<u32>);
+
+impl Constraint for Script {
+    fn allow(&mut self, allowed: &mut TokenMask) -> Result<(), ConstraintError> {
+        let first = self.0.first().ok_or_else(|| ConstraintError { reason: "nothing follows".to_owned() })?;
+        allowed.insert(*first);
+        Ok(())
+    }
+
+    fn accept(&mut self, token: u32) -> Result<(), ConstraintError> {
+        if self.0.first() != Some(&token) {
+            return Err(ConstraintError { reason: format!("{token} is not next") });
+        }
+        self.0.remove(0);
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[test]
+fn a_constraint_decides_before_any_stage() {
+    for options in [SampleOpts::greedy(), SampleOpts { top_k: 1, ..plain() }] {
+        let mut chain = options.into_chain().unwrap();
+        assert!(!chain.is_complete(), "without a constraint a reply is never complete");
+        chain.set_constraint(Box::new(Script(vec![2, 40, 0])));
+        let logits: Vec<f32> = (0..41).map(|i| (i % 5) as f32).collect();
+        for expected in [2, 40, 0] {
+            assert!(!chain.is_complete());
+            assert_eq!(chain.sample(&logits), Ok(expected));
+            chain.accept(expected).unwrap();
+        }
+        assert!(chain.is_complete());
+        assert!(matches!(chain.sample(&logits), Err(SampleError::Constraint { .. })));
+        assert!(chain.to_string().starts_with("constraint → "));
+    }
+    let mut chain = plain().into_chain().unwrap();
+    chain.set_constraint(Box::new(Script(vec![7])));
+    let by = "the constraint".to_owned();
+    assert_eq!(chain.sample(&[0.0; 5]), Err(SampleError::NothingLeft { by }), "the token is not in the vocabulary");
+    assert!(matches!(chain.accept(3), Err(SampleError::Constraint { .. })));
+}
+
+#[test]
+fn a_mask_holds_what_was_put_in() {
+    let mut mask = TokenMask::new(70);
+    [0, 31, 32, 69, 70, u32::MAX].into_iter().for_each(|token| mask.insert(token));
+    assert_eq!((0..200).filter(|token| mask.contains(*token)).collect::<Vec<_>>(), [0, 31, 32, 69]);
+    let mut wide = TokenMask::new(33);
+    wide.insert_words(&[u32::MAX; 4]);
+    assert_eq!((0..200).filter(|token| wide.contains(*token)).count(), 33);
+}
+
 fn options() -> impl Strategy<Value = SampleOpts> {
-    let temperature = prop_oneof![Just(0.0f32), 0.01f32..5.0, (0u32..0x7f80_0000).prop_map(f32::from_bits)];
-    let penalty = prop_oneof![Just(1.0f32), 0.5f32..2.0, (1u32..0x7f80_0000).prop_map(f32::from_bits)];
+    let positive = || prop_oneof![0.01f32..5.0, (1u32..0x7f80_0000).prop_map(f32::from_bits)];
+    let temperature = prop_oneof![1 => Just(0.0f32), 3 => positive()];
+    let penalty = || prop_oneof![Just(1.0f32), positive()];
+    let number =
+        || prop_oneof![2 => Just(0.0f32), 1 => -5.0f32..5.0, 1 => positive(), 1 => positive().prop_map(|x| -x)];
     let fraction = || prop_oneof![Just(0.0f32), Just(1.0f32), 0.0f32..=1.0];
+    let off_or = || prop_oneof![2 => Just(0.0f32), 1 => 0.0f32..=1.0];
     let count = || prop_oneof![0usize..10, Just(usize::MAX)];
-    (temperature, count(), fraction(), fraction(), penalty, count(), count(), any::<u64>()).prop_map(
-        |(temperature, top_k, top_p, min_p, repetition_penalty, repetition_window, min_keep, seed)| SampleOpts {
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            repetition_penalty,
-            repetition_window,
-            min_keep,
-            seed: Some(seed),
+    let cuts = (count(), fraction(), fraction(), fraction(), number(), off_or(), off_or(), off_or());
+    let random = (off_or(), fraction(), 0u8..3, positive(), positive());
+    let adaptive = (prop_oneof![2 => Just(-1.0f32), 1 => 0.0f32..=1.0], 0.0f32..0.99);
+    let back = (penalty(), number(), number(), count(), 0usize..4);
+    let dry = (off_or(), 0.5f32..3.0, count(), count());
+    let dynamic = (off_or(), positive());
+    let bias = prop::collection::vec((0u32..4, prop_oneof![number(), Just(f32::NEG_INFINITY)]), 0..3);
+    let order = prop::option::of(Just(StageKind::DEFAULT_ORDER.to_vec()).prop_shuffle());
+    let rest = (bias, count(), order, any::<u64>());
+    (temperature, dynamic, cuts, random, adaptive, back, dry, rest).prop_map(
+        |(temperature, dynamic, cuts, random, adaptive, back, dry, rest)| {
+            let (top_k, top_p, min_p, typical_p, top_n_sigma, top_h, epsilon_cutoff, eta_cutoff) = cuts;
+            let (xtc_probability, xtc_threshold, mirostat, mirostat_tau, mirostat_eta) = random;
+            let (repetition_penalty, frequency_penalty, presence_penalty, repetition_window, no_repeat_ngram_size) =
+                back;
+            let (dry_multiplier, dry_base, dry_allowed_length, dry_window) = dry;
+            let (bias, min_keep, order, seed) = rest;
+            SampleOpts {
+                temperature,
+                dynamic_temp_range: dynamic.0,
+                dynamic_temp_exponent: dynamic.1,
+                top_k,
+                top_p,
+                min_p,
+                typical_p,
+                top_n_sigma,
+                top_h,
+                epsilon_cutoff,
+                eta_cutoff,
+                xtc_probability,
+                xtc_threshold,
+                mirostat: if adaptive.0 < 0.0 { mirostat } else { 0 },
+                mirostat_tau,
+                mirostat_eta,
+                adaptive_target: adaptive.0,
+                adaptive_decay: adaptive.1,
+                repetition_penalty,
+                frequency_penalty,
+                presence_penalty,
+                repetition_window,
+                no_repeat_ngram_size,
+                dry_multiplier,
+                dry_base,
+                dry_allowed_length,
+                dry_window,
+                dry_sequence_breakers: Vec::new(),
+                logit_bias: LogitBias::new(bias).unwrap(),
+                min_keep,
+                order,
+                seed: Some(seed),
+            }
         },
     )
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 3000, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_chosen_is_a_finite_logit_of_the_vocabulary(
         logits in prop::collection::vec(logit(), 0..40),
         options in options(),
-        history in prop::collection::vec(any::<u32>().prop_map(|id| id % 64), 0..20),
+        history in prop::collection::vec(0u32..64, 0..20),
     ) {
-        let mut chain = SamplerChain::new(&options).unwrap();
-        history.iter().for_each(|token| chain.accept(*token));
-        match chain.sample(&logits) {
-            Ok(id) => prop_assert!(logits.get(id as usize).is_some_and(|l| l.is_finite())),
-            Err(error) => {
-                let none_finite = logits.iter().all(|l| !l.is_finite());
-                prop_assert!(none_finite, "{error}");
+        let mut chain = options.into_chain().unwrap();
+        chain.accept_prompt(&history);
+        for _ in 0..3 {
+            match chain.sample(&logits) {
+                Ok(id) => {
+                    prop_assert!(logits.get(id as usize).is_some_and(|l| l.is_finite()));
+                    chain.accept(id).unwrap();
+                }
+                Err(SampleError::NoFiniteLogit { .. }) => prop_assert!(logits.iter().all(|l| !l.is_finite())),
+                Err(SampleError::OutsideVocabulary { found, .. }) => prop_assert!(found as usize >= logits.len()),
+                // Only what forbids tokens outright leaves none.
+                Err(SampleError::NothingLeft { by }) => {
+                    prop_assert!(by.starts_with("logit bias") || by.starts_with("no repeated"), "{by}");
+                }
+                Err(error) => prop_assert!(false, "{error}"),
             }
         }
     }
 
     #[test]
     fn stages_leave_probabilities_that_sum_to_one(
-        logits in prop::collection::vec(logit(), 1..40),
-        temperature in (1u32..0x7f80_0000).prop_map(f32::from_bits),
-        penalty in (1u32..0x7f80_0000).prop_map(f32::from_bits),
+        logits in prop::collection::vec(logit(), 4..40),
+        options in options(),
     ) {
-        prop_assume!(logits.iter().any(|l| l.is_finite()));
-        let mut stages: [Box<dyn Stage>; 2] =
-            [Box::new(RepetitionPenalty { penalty, window: 9 }), Box::new(Temperature(temperature))];
-        let sum: f64 = survivors(&logits, &mut stages, &[0, 3, 5]).probabilities().iter().sum();
-        prop_assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+        let mut chain = options.into_chain().unwrap();
+        if let Ok(left) = chain.survivors(&logits) {
+            let probabilities = left.probabilities();
+            prop_assert_eq!(probabilities.len(), left.len());
+            let sum: f64 = probabilities.iter().map(|(_, p)| p).sum();
+            // Weights are f32.
+            prop_assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+            prop_assert!(left.iter().all(|c| c.logit.is_finite()));
+        }
+    }
+
+    #[test]
+    fn truncation_leaves_at_least_min_keep(
+        logits in prop::collection::vec(-20.0f32..20.0, 10..40),
+        options in options(),
+        min_keep in 0usize..10,
+    ) {
+        let truncating = SampleOpts {
+            min_keep,
+            // A temperature of 0, reached by a dynamic one, leaves one on purpose.
+            dynamic_temp_range: 0.0,
+            temperature: options.temperature.max(0.1),
+            no_repeat_ngram_size: 0,
+            logit_bias: LogitBias::default(),
+            ..options
+        };
+        let mut chain = truncating.into_chain().unwrap();
+        let order = chain.to_string();
+        prop_assert!(chain.survivors(&logits).unwrap().len() >= min_keep.max(1), "{order}");
+    }
+
+    #[test]
+    fn one_seed_gives_one_reply(
+        logits in prop::collection::vec(-5.0f32..5.0, 10..40),
+        options in options(),
+    ) {
+        let reply = || {
+            let mut chain = options.clone().into_chain().unwrap();
+            let mut tokens = Vec::new();
+            while let (0..8, Ok(token)) = (tokens.len(), chain.sample(&logits)) {
+                chain.accept(token).unwrap();
+                tokens.push(token);
+            }
+            tokens
+        };
+        prop_assert_eq!(reply(), reply());
+    }
+
+    #[test]
+    fn top_k_and_min_p_may_change_places_with_each_other_and_top_k_with_temperature(
+        logits in prop::collection::vec(-5.0f32..5.0, 1..40),
+        k in 1usize..20,
+        p in 0.0f32..1.0,
+        temperature in 0.1f32..3.0,
+    ) {
+        let top_k = || -> Box<dyn Stage> { Box::new(TopK { k, min_keep: 1 }) };
+        let min_p = || -> Box<dyn Stage> { Box::new(MinP { p, min_keep: 1 }) };
+        let heat = || -> Box<dyn Stage> { Box::new(Temperature { temperature }) };
+        let left = |mut stages: [Box<dyn Stage>; 2]| ids(&survivors(&logits, &mut stages, &[]));
+        prop_assert_eq!(left([top_k(), min_p()]), left([min_p(), top_k()]));
+        prop_assert_eq!(left([top_k(), heat()]), left([heat(), top_k()]));
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_large_vocabulary_is_cut_as_its_definition_says(
+        seed in any::<u32>(),
+        sharpness in 0.1f32..6.0,
+        p in 0.0f32..1.0,
+    ) {
+        // Enough that few are not all of them, and with equals.
+        let logits: Vec<f32> = (0..6000u32)
+            .map(|i| ((i.wrapping_mul(2654435761).wrapping_add(seed) >> 16) % 997) as f32 / 997.0 * sharpness)
+            .collect();
+        let mut order: Vec<u32> = (0..6000).collect();
+        order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
+        let total: f64 = logits.iter().map(|l| f64::from(*l).exp()).sum();
+        let mut mass = 0.0;
+        let n = 1 + order.iter().take_while(|id| {
+            mass += f64::from(logits[**id as usize]).exp() / total;
+            mass < f64::from(p)
+        }).count();
+        let left = survivors(&logits, &mut [Box::new(TopP { p, min_keep: 1 })], &[]);
+        // The share is a sum of numbers rounded to f32.
+        prop_assert!(left.len().abs_diff(n) <= 1, "expected {}, found {}", n, left.len());
+        let mut expected = order[..left.len()].to_vec();
+        expected.sort_unstable();
+        prop_assert_eq!(ids(&left), expected);
+        let typical = survivors(&logits, &mut [Box::new(TypicalP { p, min_keep: 1 })], &[]);
+        prop_assert!(typical.len() <= 6000 && !typical.is_empty());
     }
 }

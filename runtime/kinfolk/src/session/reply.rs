@@ -100,7 +100,7 @@ impl<'a> Reply<'a> {
         request: Request,
     ) -> Result<Reply<'a>> {
         runner.check_prompt(prompt)?;
-        prompt.iter().for_each(|token| chain.accept(*token));
+        chain.accept_prompt(prompt);
         Ok(Reply {
             detokenizer: Some(text.tokenizer.detokenizer(true)),
             runner,
@@ -162,7 +162,7 @@ impl<'a> Reply<'a> {
         if self.text.ends.contains(token) {
             return Ok(self.end(FinishReason::Stop));
         }
-        self.chain.accept(token);
+        self.chain.accept(token)?;
         self.usage.completion_tokens += 1;
         let piece = self.detokenizer.as_mut().map(|d| d.push(token)).unwrap_or_default();
         let event = (!piece.is_empty()).then_some(Event::Text(piece));

@@ -1,0 +1,3 @@
+//! What a host may count on, seen from outside.
+
+mod samplers;
