@@ -283,13 +283,13 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "TEXT", required_unless_present = "file", allow_hyphen_values = true)]
     pub continuation: Option<String>,
     /// A text file to compute the perplexity of; `-` is standard input.
-    #[arg(long, value_name = "FILE", conflicts_with = "continuation")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["continuation", "context"])]
     pub file: Option<PathBuf>,
     /// Tokens that are looked at together [default: 512, or the context length if that is less].
-    #[arg(long, value_name = "TOKENS", value_parser = positive, requires = "file")]
+    #[arg(long, value_name = "TOKENS", value_parser = positive, conflicts_with = "continuation")]
     pub window: Option<usize>,
     /// Tokens from the start of a window to that of the next [default: half a window].
-    #[arg(long, value_name = "TOKENS", value_parser = positive, requires = "file")]
+    #[arg(long, value_name = "TOKENS", value_parser = positive, conflicts_with = "continuation")]
     pub stride: Option<usize>,
     /// Print JSON.
     #[arg(long)]

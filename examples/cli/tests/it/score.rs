@@ -61,6 +61,9 @@ fn what_cannot_be_scored_is_refused_with_what_was_expected() {
         vec!["--context", "a"],
         vec!["--continuation", "a", "--file", &file],
         vec!["--continuation", "a", "--window", "8"],
+        vec!["--continuation", "a", "--stride", "8"],
+        vec!["--window", "8"],
+        vec!["--file", &file, "--context", "a"],
     ] {
         assert_eq!(kinfolk(&[&["score", &model], wrong.as_slice()].concat()).code(), Some(2), "{wrong:?}");
     }
