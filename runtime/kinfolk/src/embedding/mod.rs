@@ -170,49 +170,69 @@ impl Embedder {
     /// Keys and values of `batch_tokens` tokens and of the longest text at a time.
     pub fn embed(&mut self, texts: &[&str], request: &EmbedRequest) -> Result<Embeddings> {
         let prompt = self.conventions.prompt_text(&request.prompt)?.to_owned();
-        let mut embeddings = Embeddings::default();
-        let mut sequences = Vec::with_capacity(texts.len());
-        for (text, content) in texts.iter().enumerate() {
-            let (tokens, n_cut_tokens) = self.tokens(text, &prompt, content, request.truncate)?;
-            if n_cut_tokens > 0 {
-                embeddings.truncated.push(Truncation { text, n_cut_tokens });
-            }
-            embeddings.n_tokens.push(tokens.len());
-            sequences.push(tokens);
-        }
         let n_left_out = self.n_left_out(&prompt)?;
-        embeddings.vectors = match &mut self.model {
-            Pooled::Here(model) => pool_all(&**model, &sequences, &self.conventions.pooling, n_left_out, request)?,
+        let mut inputs = Vec::with_capacity(texts.len());
+        for (i, text) in texts.iter().enumerate() {
+            inputs.push(self.tokens(i, &prompt, text, request.truncate)?);
+        }
+        self.embed_inputs(&inputs, n_left_out, request)
+    }
+
+    /// [`embed`](Self::embed) of texts that are tokens already, with all that belongs around them: no prompt is put before these.
+    ///
+    /// # Errors
+    /// As [`embed`](Self::embed).
+    pub fn embed_tokens(&mut self, texts: &[&[u32]], request: &EmbedRequest) -> Result<Embeddings> {
+        let mut inputs = Vec::with_capacity(texts.len());
+        for (i, tokens) in texts.iter().enumerate() {
+            inputs.push(self.fitted(i, [&[], tokens, &[]], request.truncate)?);
+        }
+        self.embed_inputs(&inputs, 0, request)
+    }
+
+    fn embed_inputs(&mut self, inputs: &[Input], n_left_out: usize, request: &EmbedRequest) -> Result<Embeddings> {
+        let mut vectors = match &mut self.model {
+            Pooled::Here(model) => pool_all(&**model, inputs, &self.conventions.pooling, n_left_out, request)?,
             Pooled::ByRunner(runner) => {
                 if n_left_out > 0 {
                     let (family, asked) = (runner.family().to_owned(), "without the prompt".to_owned());
                     return Err(EmbedError::RunnerPools { family, asked }.into());
                 }
-                embed_all(&mut **runner, &sequences, &request.cancel)?
+                embed_all(&mut **runner, inputs, &request.cancel)?
             }
         };
-        for vector in &mut embeddings.vectors {
+        for vector in &mut vectors {
             finish(vector, request.normalize.unwrap_or(self.conventions.normalize), request.dimensions)?;
         }
-        Ok(embeddings)
+        let cut = |(text, input): (usize, &Input)| Truncation { text, n_cut_tokens: input.n_cut_tokens };
+        Ok(Embeddings {
+            vectors,
+            n_tokens: inputs.iter().map(|input| input.tokens.len()).collect(),
+            truncated: inputs.iter().enumerate().map(cut).filter(|cut| cut.n_cut_tokens > 0).collect(),
+        })
     }
 
-    /// The tokens of a text, and how many had to be cut.
-    fn tokens(&self, text: usize, prompt: &str, content: &str, truncate: bool) -> Result<(Vec<u32>, usize)> {
+    /// The tokens of a text.
+    fn tokens(&self, text: usize, prompt: &str, content: &str, truncate: bool) -> Result<Input> {
         let tokenizer = &self.text.tokenizer;
-        let mut body = self.encode(&format!("{prompt}{content}"))?;
-        let n_around = tokenizer.prefix().len() + tokenizer.suffix().len();
+        let body = self.encode(&format!("{prompt}{content}"))?;
+        Ok(self.fitted(text, [tokenizer.prefix(), &body, tokenizer.suffix()], truncate)?)
+    }
+
+    /// The parts of a text put together, the middle one cut at its end if they are too long and it may be.
+    fn fitted(&self, text: usize, parts: [&[u32]; 3], truncate: bool) -> Result<Input, EmbedError> {
+        let [prefix, body, suffix] = parts;
+        let n_around = prefix.len() + suffix.len();
         let (limit, found) = (self.max_tokens(), n_around + body.len());
+        if found == 0 {
+            return Err(EmbedError::NoTokens { text });
+        }
         if found > limit && (!truncate || n_around >= limit) {
-            return Err(EmbedError::TooLong { text, limit, found }.into());
+            return Err(EmbedError::TooLong { text, limit, found });
         }
-        let n_cut = found.saturating_sub(limit);
-        body.truncate(body.len() - n_cut);
-        let tokens = [tokenizer.prefix(), &body, tokenizer.suffix()].concat();
-        if tokens.is_empty() {
-            return Err(EmbedError::NoTokens { text }.into());
-        }
-        Ok((tokens, n_cut))
+        let n_cut_tokens = found.saturating_sub(limit);
+        let kept = body.get(..body.len().saturating_sub(n_cut_tokens)).unwrap_or_default();
+        Ok(Input { tokens: [prefix, kept, suffix].concat(), n_cut_tokens })
     }
 
     /// How many tokens at the start are not pooled: a prompt that is not to be, and what stands before it. Counted of the prompt alone, as
@@ -229,15 +249,21 @@ impl Embedder {
     }
 }
 
-/// The pooled hidden states of every sequence, less its first `n_left_out`.
+/// What the model is given of a text.
+struct Input {
+    tokens: Vec<u32>,
+    n_cut_tokens: usize,
+}
+
+/// The pooled hidden states of every text, less its first `n_left_out`.
 fn pool_all(
     model: &dyn Model,
-    sequences: &[Vec<u32>],
+    inputs: &[Input],
     pooling: &Pooling,
     n_left_out: usize,
     request: &EmbedRequest,
 ) -> Result<Vec<Vec<f32>>> {
-    let jobs: Vec<Job<'_>> = sequences.iter().map(|tokens| Job { tokens, n_silent: n_left_out }).collect();
+    let jobs: Vec<Job<'_>> = inputs.iter().map(|input| Job { tokens: &input.tokens, n_silent: n_left_out }).collect();
     let mut poolers: Vec<Pooler> = jobs.iter().map(|_| Pooler::new(pooling)).collect();
     passes::run(model, &jobs, Want::Hidden, request.batch_tokens, &request.cancel, &mut |job, position, hidden| {
         if let Some(pooler) = poolers.get_mut(job) {
@@ -248,13 +274,13 @@ fn pool_all(
     Ok(vectors.map(|(text, pooler)| pooler.finish().ok_or(EmbedError::NoTokens { text })).collect::<Result<_, _>>()?)
 }
 
-fn embed_all(runner: &mut dyn LmRunner, sequences: &[Vec<u32>], cancel: &Cancel) -> Result<Vec<Vec<f32>>> {
-    let mut vectors = Vec::with_capacity(sequences.len());
-    for tokens in sequences {
+fn embed_all(runner: &mut dyn LmRunner, inputs: &[Input], cancel: &Cancel) -> Result<Vec<Vec<f32>>> {
+    let mut vectors = Vec::with_capacity(inputs.len());
+    for input in inputs {
         if cancel.is_cancelled() {
             return Err(RunnerError::Cancelled.into());
         }
-        vectors.push(runner.embed(tokens)?);
+        vectors.push(runner.embed(&input.tokens)?);
     }
     Ok(vectors)
 }

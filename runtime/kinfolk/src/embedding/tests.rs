@@ -251,6 +251,27 @@ fn a_text_without_tokens_is_refused() {
 }
 
 #[test]
+fn texts_that_are_tokens_already_are_taken_as_they_are() {
+    let prompts = r#"{"prompts": {"query": "find: "}, "default_prompt_name": "query"}"#;
+    let (mut embedder, _) = with_modules(r#"{"pooling_mode_mean_tokens": true}"#, true, prompts);
+    let whole = tokens(&embedder, "find: a fox");
+    let found = embedder.embed_tokens(&[&whole], &EmbedRequest::default()).unwrap();
+    assert_eq!(found, embedder.embed(&["a fox"], &EmbedRequest::default()).unwrap());
+    embedder.set_max_seq_length(Some(3));
+    let error = embedder.embed_tokens(&[&[1], &whole], &EmbedRequest::default()).unwrap_err();
+    let found = whole.len();
+    assert_eq!(error.downcast_ref(), Some(&EmbedError::TooLong { text: 1, limit: 3, found }));
+    let cut = EmbedRequest { truncate: true, ..EmbedRequest::default() };
+    let found = embedder.embed_tokens(&[&[], &whole], &cut).unwrap_err();
+    assert_eq!(found.downcast_ref(), Some(&EmbedError::NoTokens { text: 0 }));
+    let found = embedder.embed_tokens(&[&whole], &cut).unwrap();
+    assert_eq!(found.truncated, [Truncation { text: 0, n_cut_tokens: whole.len() - 3 }]);
+    assert_eq!(found.vectors, embedder.embed_tokens(&[&whole[..3]], &cut).unwrap().vectors);
+    let error = embedder.embed_tokens(&[&[9999]], &EmbedRequest::default()).unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(RunnerError::TokenOutOfRange { token: 9999, .. })), "{error}");
+}
+
+#[test]
 fn a_cancellation_is_typed() {
     let (mut embedder, _) = embedder();
     let request = EmbedRequest::default();
