@@ -207,7 +207,7 @@ impl LmRunner for DecoderRunner {
         self.check(tokens)?;
         let conventions = EmbeddingConventions::default();
         let mut pooler = Pooler::new(&conventions.pooling);
-        let job = Job { tokens, n_silent: tokens.len() - 1 };
+        let job = Job { tokens, n_silent: 0 };
         passes::run(&*self.model, &[job], Want::Hidden, CHUNK_TOKENS, &self.cancel, &mut |_, position, hidden| {
             pooler.add(position, hidden);
         })?;

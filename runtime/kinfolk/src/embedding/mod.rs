@@ -263,10 +263,11 @@ fn pool_all(
     n_left_out: usize,
     request: &EmbedRequest,
 ) -> Result<Vec<Vec<f32>>> {
-    let jobs: Vec<Job<'_>> = inputs.iter().map(|input| Job { tokens: &input.tokens, n_silent: n_left_out }).collect();
+    // A row that nobody pools costs less than a pass of its own for the others.
+    let jobs: Vec<Job<'_>> = inputs.iter().map(|input| Job { tokens: &input.tokens, n_silent: 0 }).collect();
     let mut poolers: Vec<Pooler> = jobs.iter().map(|_| Pooler::new(pooling)).collect();
     passes::run(model, &jobs, Want::Hidden, request.batch_tokens, &request.cancel, &mut |job, position, hidden| {
-        if let Some(pooler) = poolers.get_mut(job) {
+        if let Some(pooler) = poolers.get_mut(job).filter(|_| position >= n_left_out) {
             pooler.add(position, hidden);
         }
     })?;

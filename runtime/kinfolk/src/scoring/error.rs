@@ -37,12 +37,10 @@ pub enum ScoreError {
         vocab_size: usize,
     },
     /// The model's logits are no numbers to make probabilities of.
-    #[error("pair {pair}, token {token}: expected finite logits, one per token of the vocabulary, found others")]
+    #[error("pair {pair}: expected logits that are numbers, one per token of the vocabulary, found others")]
     NotANumber {
         /// Which, counted from 0.
         pair: usize,
-        /// Which token of the continuation, counted from 0.
-        token: usize,
     },
     /// The window does not fit the model, or leaves no room for the text.
     #[error("window: expected {min} to {max} tokens, found {asked}")]

@@ -17,6 +17,7 @@ pub use self::{
 use crate::{
     HostDriven, LmRunner, RunnerError,
     passes::{self, Job},
+    sampling::{TokenLogProbs, log_probabilities},
 };
 
 /// A continuation and what it follows, as tokens.
@@ -113,7 +114,8 @@ pub fn score_all(runner: &mut dyn LmRunner, pairs: &[ScorePair], options: &Score
     for (i, pair) in pairs.iter().enumerate() {
         check(i, pair, runner.context_length(), runner.vocab_size())?;
     }
-    let mut tallies: Vec<Tally<'_>> = pairs.iter().map(Tally::new).collect();
+    let vocab_size = runner.vocab_size();
+    let mut tallies: Vec<Tally<'_>> = pairs.iter().map(|pair| Tally::new(pair, vocab_size)).collect();
     match runner.model() {
         Some(model) => run_all(&*model, pairs, options, &mut tallies)?,
         None => tallies.iter_mut().zip(pairs).try_for_each(|(tally, pair)| drive(runner, pair, options, tally))?,
@@ -175,45 +177,39 @@ fn drive(runner: &mut dyn LmRunner, pair: &ScorePair, options: &ScoreOptions, ta
 struct Tally<'a> {
     /// Tokens not scored yet.
     rest: std::slice::Iter<'a, u32>,
+    vocab_size: usize,
     log_probs: Vec<f32>,
     total: f64,
     greedy: bool,
 }
 
 impl<'a> Tally<'a> {
-    fn new(pair: &'a ScorePair) -> Tally<'a> {
+    fn new(pair: &'a ScorePair, vocab_size: usize) -> Tally<'a> {
         let rest = pair.continuation.iter();
-        Tally { log_probs: Vec::with_capacity(rest.len()), rest, total: 0.0, greedy: true }
+        Tally { log_probs: Vec::with_capacity(rest.len()), rest, vocab_size, total: 0.0, greedy: true }
     }
 
     /// Takes in the logits from which the next token comes.
     fn add(&mut self, logits: &[f32]) {
+        // Minus infinity is a number here: a token the model rules out.
+        let is_number = |logit: &f32| !logit.is_nan() && *logit < f32::INFINITY;
+        if logits.len() != self.vocab_size || !logits.iter().all(is_number) {
+            return;
+        }
         let Some(&token) = self.rest.next() else { return };
-        let (log_prob, is_likeliest) = log_probability(logits, token as usize);
-        self.log_probs.push(log_prob as f32);
-        self.total += log_prob;
-        self.greedy &= is_likeliest;
+        let TokenLogProbs { logprob, top, .. } = log_probabilities(logits, token, 1);
+        self.log_probs.push(logprob);
+        self.total += f64::from(logprob);
+        self.greedy &= top.first().is_some_and(|(likeliest, _)| *likeliest == token);
     }
 
     fn finish(self, pair: usize) -> Result<Score, ScoreError> {
-        let Tally { rest, log_probs, total, greedy } = self;
-        let n_scored = log_probs.iter().take_while(|p| !p.is_nan()).count();
-        if n_scored < log_probs.len() || rest.len() > 0 {
-            return Err(ScoreError::NotANumber { pair, token: n_scored });
+        let Tally { rest, log_probs, total, greedy, .. } = self;
+        if rest.len() > 0 {
+            return Err(ScoreError::NotANumber { pair });
         }
         Ok(Score { log_probs, total, greedy })
     }
-}
-
-/// The logarithm of the token's share of the softmax, and whether the token is the likeliest. NaN if a logit is not a number or plus
-/// infinity, or the token has none.
-fn log_probability(logits: &[f32], token: usize) -> (f64, bool) {
-    let Some(&logit) = logits.get(token) else { return (f64::NAN, false) };
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    // NaN stays in the sum.
-    let sum: f64 = logits.iter().map(|&l| f64::from(l - max).exp()).sum();
-    let likeliest = logits.iter().position(|l| *l == max);
-    (f64::from(logit) - f64::from(max) - sum.ln(), likeliest == Some(token))
 }
 
 #[cfg(test)]

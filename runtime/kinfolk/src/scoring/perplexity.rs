@@ -31,7 +31,7 @@ pub struct PerplexityOptions {
 pub struct Perplexity {
     /// e to the mean negative log-likelihood of a token.
     pub perplexity: f64,
-    /// Its standard error if tokens were drawn independently; `None` for a single token.
+    /// Its standard error if tokens were drawn independently; `None` for a single token, or one the model rules out.
     pub std_error: Option<f64>,
     /// Mean negative log-likelihood of a token, in nats.
     pub mean_nll: f64,
@@ -73,6 +73,7 @@ pub fn perplexity(
     let perplexity = mean_nll.exp();
     let variance = (sum_of_squares / n_tokens as f64 - mean_nll * mean_nll).max(0.0);
     let std_error = (n_tokens > 1).then(|| perplexity * (variance / (n_tokens - 1) as f64).sqrt());
+    let std_error = std_error.filter(|error| error.is_finite());
     Ok(Perplexity { perplexity, std_error, mean_nll, n_tokens, n_windows })
 }
 

@@ -6,8 +6,8 @@ use kinfolk_decoder::{Cancel, LoadRole, Model, Sequence, Source, Want};
 use kinfolk_text::Text;
 
 use super::{
-    Perplexity, PerplexityOptions, Score, ScoreError, ScoreOptions, ScorePair, log_probability, perplexity, score,
-    score_all, text_perplexity,
+    Perplexity, PerplexityOptions, Score, ScoreError, ScoreOptions, ScorePair, perplexity, score, score_all,
+    text_perplexity,
 };
 use crate::{
     GenerateOptions, LmRunner, RunnerError,
@@ -49,25 +49,6 @@ fn close(found: &Score, expected: &[f64]) {
 #[track_caller]
 fn refused(runner: &mut dyn LmRunner, pairs: &[ScorePair]) -> ScoreError {
     score_all(runner, pairs, &ScoreOptions::default()).unwrap_err().downcast().unwrap()
-}
-
-#[test]
-fn a_token_s_log_probability_is_its_share_of_the_softmax() {
-    let logits = [2f32.ln(), 3f32.ln(), f32::NEG_INFINITY, 5f32.ln()];
-    for (token, expected) in [(0, 0.2f64.ln()), (1, 0.3f64.ln()), (2, f64::NEG_INFINITY), (3, 0.5f64.ln())] {
-        let (found, likeliest) = log_probability(&logits, token);
-        assert!(found == expected || (found - expected).abs() < 1e-7, "{token}: {found}");
-        assert_eq!(likeliest, token == 3);
-    }
-    // Neither far from zero nor far apart do numbers overflow.
-    assert_eq!(log_probability(&[1e30, 1e30, -1e30], 0).0, -(2f64.ln()));
-    assert_eq!(log_probability(&[1e30, -1e30], 1).0, -f64::from(1e30f32) - f64::from(1e30f32));
-    assert!(log_probability(&[7.0, 7.0], 0).1 && !log_probability(&[7.0, 7.0], 1).1, "of equals the lowest id");
-    for bad in [f32::NAN, f32::INFINITY] {
-        assert!(log_probability(&[1.0, bad], 0).0.is_nan());
-    }
-    assert!(log_probability(&[f32::NEG_INFINITY; 2], 0).0.is_nan());
-    assert!(log_probability(&[1.0], 1).0.is_nan());
 }
 
 #[test]
@@ -169,13 +150,10 @@ fn long_or(mut pair: ScorePair) -> ScorePair {
 
 #[test]
 fn logits_that_are_no_numbers_give_no_score() {
-    for (flaw, expected) in [
-        (Flaw::NotANumber, ScoreError::NotANumber { pair: 0, token: 0 }),
-        (Flaw::ShortLogits, ScoreError::NotANumber { pair: 0, token: 1 }),
-    ] {
+    for flaw in [Flaw::NotANumber, Flaw::ShortLogits] {
         let mut toy = ToyRunner::new(Abilities::ALL);
         toy.flaw = Some(flaw);
-        assert_eq!(refused(&mut toy, &[pair(&[1], &[2, 15])]), expected);
+        assert_eq!(refused(&mut toy, &[pair(&[1], &[2, 1])]), ScoreError::NotANumber { pair: 0 });
     }
 }
 
@@ -276,7 +254,7 @@ fn windows_score_each_token_after_the_context_they_hold() {
     }
     let found = of_windows(&mut toy, &all, 6, 3, &prefix);
     assert_eq!((found.n_tokens, found.n_windows), (23, 7));
-    assert!((found.mean_nll - nll / 23.0).abs() < 1e-9, "{} {}", found.mean_nll, nll / 23.0);
+    assert!((found.mean_nll - nll / 23.0).abs() < 1e-6, "{} {}", found.mean_nll, nll / 23.0);
 }
 
 #[test]
