@@ -27,6 +27,9 @@ pub(crate) struct LayerCache {
     v: Vec<f32>,
 }
 
+/// A cache that grows takes this fraction of what it holds as room to spare.
+pub(crate) const SPARE: usize = 8;
+
 impl LayerCache {
     pub fn new(width: usize, window: Option<usize>) -> LayerCache {
         LayerCache { width, window, first: 0, k: Vec::new(), v: Vec::new() }
@@ -34,10 +37,16 @@ impl LayerCache {
 
     /// Makes room for `n` more positions, so that [`append`](Self::append) cannot fail.
     pub fn reserve(&mut self, n: usize) -> Result<(), ForwardError> {
-        let needed = n * self.width;
-        let failed = |_| ForwardError::OutOfMemory { needed_bytes: 2 * 4 * needed as u64 };
-        self.k.try_reserve(needed).map_err(failed)?;
-        self.v.try_reserve(needed).map_err(failed)
+        for rows in [&mut self.k, &mut self.v] {
+            let needed = n * self.width;
+            if rows.capacity() - rows.len() < needed {
+                // Not twice as much, as a vector would: keys and values are most of what a server's sequences take.
+                let room = needed.max(rows.len() / SPARE);
+                let failed = |_| ForwardError::OutOfMemory { needed_bytes: 2 * 4 * room as u64 };
+                rows.try_reserve_exact(room).map_err(failed)?;
+            }
+        }
+        Ok(())
     }
 
     pub fn append(&mut self, k: &[f32], v: &[f32]) {
@@ -74,6 +83,13 @@ impl LayerCache {
         self.first == 0 || self.window.is_some_and(|window| self.first.saturating_add(window) <= n + 1)
     }
 
+    /// A copy of the first `n` positions, to which it must be able to go back.
+    fn fork(&self, n: usize) -> LayerCache {
+        let kept = n.saturating_sub(self.first) * self.width;
+        let first = if n < self.first { 0 } else { self.first };
+        LayerCache { first, k: self.k[..kept].to_vec(), v: self.v[..kept].to_vec(), ..*self }
+    }
+
     pub fn truncate(&mut self, n: usize) {
         let kept = n.saturating_sub(self.first) * self.width;
         self.k.truncate(kept);
@@ -85,6 +101,15 @@ impl LayerCache {
 }
 
 impl CpuCache {
+    /// The length nearest to `n` that the sequence can go back to.
+    fn reachable(&self, n: usize) -> usize {
+        match n {
+            n if n >= self.tokens.len() => self.tokens.len(),
+            n if self.layers.iter().all(|layer| layer.can_go_back_to(n)) => n,
+            _ => 0,
+        }
+    }
+
     /// Drops whatever lies beyond the tokens on record: what an unfinished forward has left.
     pub fn roll_back(&mut self) {
         let n = self.tokens.len();
@@ -98,13 +123,17 @@ impl Cache for CpuCache {
     }
 
     fn truncate(&mut self, n: usize) -> usize {
-        if n >= self.len() {
-            return self.len();
-        }
-        let n = if self.layers.iter().all(|layer| layer.can_go_back_to(n)) { n } else { 0 };
+        let n = self.reachable(n);
         self.tokens.truncate(n);
         self.layers.iter_mut().for_each(|layer| layer.truncate(n));
         n
+    }
+
+    fn fork(&self, n: usize) -> Box<dyn Cache> {
+        let n = self.reachable(n);
+        let tokens = self.tokens[..n].to_vec();
+        let layers = self.layers.iter().map(|layer| layer.fork(n)).collect();
+        Box::new(CpuCache { model: self.model, layers, tokens, rotated_for: self.rotated_for })
     }
 
     fn snapshot(&self) -> Vec<u8> {

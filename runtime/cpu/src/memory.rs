@@ -25,16 +25,22 @@ fn weight_bytes(weights: &Weights<'_>, packed_weights: Option<bool>) -> u64 {
     }))
 }
 
-/// Keys and values of every sequence. A window's older ones pile up to as much again before they are let go, and a chunk comes on
-/// top. Room reserved ahead is not counted, since the system gives memory where it is written to.
+/// Keys and values of every sequence.
 fn cache_bytes(decoder: &Decoder, workload: &Workload) -> u64 {
+    let of_one = sequence_bytes(decoder, workload.context_length, workload.chunk_tokens);
+    of_one.saturating_mul(workload.n_sequences as u64)
+}
+
+/// Keys and values of a sequence of `len` tokens, of which the last `chunk_tokens` come at once. A window's older ones pile up to as much
+/// again before they are let go, and a chunk comes on top. Room reserved ahead is not counted, since the system gives memory where it is
+/// written to.
+pub(crate) fn sequence_bytes(decoder: &Decoder, len: usize, chunk_tokens: usize) -> u64 {
     let of_layer = |a: &Attention| {
         let held = match a.mask {
-            Mask::Window(window) => window.saturating_mul(2).saturating_add(workload.chunk_tokens),
+            Mask::Window(window) => window.saturating_mul(2).saturating_add(chunk_tokens),
             _ => usize::MAX,
         };
-        let held = held.min(workload.context_length);
-        product(&[2, held, a.n_kv_heads, a.head_dim, workload.n_sequences]).saturating_mul(F32)
+        product(&[2, held.min(len), a.n_kv_heads, a.head_dim]).saturating_mul(F32)
     };
     sum(attentions(decoder).map(of_layer))
 }

@@ -17,10 +17,11 @@ use kinfolk_decoder::{
 use crate::{
     activation::softcap,
     attention::AttentionWeights,
-    cache::{CpuCache, LayerCache},
+    cache::{CpuCache, LayerCache, SPARE},
     ffn::FfnWeights,
     linear::Linear,
     load::Loader,
+    memory::sequence_bytes,
     norm::NormWeights,
     rotary::Rotation,
     supports::refusal,
@@ -348,6 +349,11 @@ impl Model for CpuModel {
 
     fn new_cache(&self) -> Box<dyn Cache> {
         Box::new(self.empty_cache())
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> u64 {
+        let rows = sequence_bytes(&self.decoder, tokens, 0);
+        rows.saturating_add(rows / SPARE as u64).saturating_add(2 * size_of::<u32>() as u64 * tokens as u64)
     }
 
     fn forward(&self, batch: &mut [Sequence<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {

@@ -154,6 +154,9 @@ pub trait Model: Send + Sync + fmt::Debug {
     /// State for one new, empty sequence. Takes no memory to speak of before tokens come.
     fn new_cache(&self) -> Box<dyn Cache>;
 
+    /// Most bytes the state of a sequence of `tokens` tokens takes, for hosts that share memory out among sequences.
+    fn cache_bytes(&self, tokens: usize) -> u64;
+
     /// Runs many sequences at once, each its own tokens after what its cache holds, and appends them to the caches.
     /// One output per sequence, in order. What comes out for a sequence does not depend on what else is in the batch.
     ///
@@ -214,6 +217,13 @@ pub trait Cache: Send + Sync {
     /// Goes back to the first `n` tokens, or as far as it can: windows and recurrences forget what they no longer need, and then
     /// only the empty sequence is left to go back to. Returns the tokens it holds now.
     fn truncate(&mut self, n: usize) -> usize;
+
+    /// A sequence of its own that holds the first `n` tokens, or as many as [`truncate`](Self::truncate) would leave: sequences with a common
+    /// beginning compute it once.
+    ///
+    /// # Cost
+    /// A copy of what it holds of these tokens.
+    fn fork(&self, n: usize) -> Box<dyn Cache>;
 
     /// Everything it holds as bytes, for [`restore`](Self::restore) on the same model.
     fn snapshot(&self) -> Vec<u8>;
