@@ -71,8 +71,9 @@ impl<'a> ReplyDecoder<'a> {
         self.stops.stopped()
     }
 
-    /// Ends the reply; returns what was held. A stop string that ended it counts as the model's own end.
-    pub fn finish(mut self, ending: Ending) -> Vec<ReplyEvent> {
+    /// Ends the reply; returns what was held. A stop string that ended it counts as the model's own end, also one that becomes certain
+    /// only now: [`stopped`](Self::stopped) knows it afterwards. What is pushed later is lost.
+    pub fn finish(&mut self, ending: Ending) -> Vec<ReplyEvent> {
         let text = std::mem::replace(&mut self.detokenizer, self.tokenizer.detokenizer(true)).finish();
         self.len += text.len();
         let mut pushed = self.stops.push(&text);

@@ -242,8 +242,8 @@ impl ReplyParser {
         self.proceed()
     }
 
-    /// Ends the reply; returns what was held.
-    pub fn finish(mut self, ending: Ending) -> Vec<ReplyEvent> {
+    /// Ends the reply; returns what was held. What is pushed later is lost.
+    pub fn finish(&mut self, ending: Ending) -> Vec<ReplyEvent> {
         self.wire.lock().unwrap_or_else(PoisonError::into_inner).ending = Some(ending);
         self.proceed()
     }
