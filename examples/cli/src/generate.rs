@@ -1,23 +1,21 @@
 //! Streaming a reply to standard output, and the line that says how it went.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use kinfolk::{
-    session::{Event, Request, Session, Usage},
-    text::RenderOptions,
+    session::{Event, Outcome, Request, Session},
+    text::{RenderOptions, ReplyEvent},
 };
 
 use crate::print;
 
-/// How long the two phases of a reply took.
-#[derive(Debug, Default)]
-pub struct Timing {
-    usage: Usage,
+/// How a reply went.
+#[derive(Debug)]
+pub struct Report {
+    outcome: Outcome,
     /// Prompt tokens in place, which are all of them unless it was interrupted.
     prompt_done: usize,
-    prefill: Duration,
-    decode: Duration,
 }
 
 /// How a prompt for a reply is rendered: with the assistant's turn open.
@@ -28,36 +26,51 @@ pub fn for_reply() -> RenderOptions {
 }
 
 /// Writes the reply as it is generated.
-pub fn stream(session: &mut Session, prompt: &[u32], request: Request) -> Result<Timing> {
-    let mut timing = Timing::default();
-    let start = Instant::now();
-    let mut prefilled = None;
-    let mut ends_line = true;
+pub fn stream(session: &mut Session, prompt: &[u32], request: Request) -> Result<Report> {
+    let mut writer = Writer::default();
     for event in session.start(prompt, request)? {
-        match event? {
-            Event::Progress { done_tokens, total_tokens } => {
-                timing.prompt_done = done_tokens;
-                prefilled = (done_tokens == total_tokens).then(Instant::now);
+        writer.write(&event?)?;
+    }
+    writer.finish()
+}
+
+/// Writes events as text.
+#[derive(Debug, Default)]
+pub struct Writer {
+    prompt_done: usize,
+    in_line: bool,
+    outcome: Option<Outcome>,
+}
+
+impl Writer {
+    pub fn write(&mut self, event: &Event) -> Result<()> {
+        match event {
+            Event::Progress { done_tokens, .. } => self.prompt_done = *done_tokens,
+            Event::Reply(ReplyEvent::Text(piece)) => {
+                print::out(piece)?;
+                self.in_line = !piece.ends_with('\n');
             }
-            Event::Text(piece) => {
-                print::out(&piece)?;
-                ends_line = piece.ends_with('\n');
+            Event::Shifted { dropped_tokens } => {
+                print::warn(&format!("the context was full: {dropped_tokens} tokens were dropped"));
             }
-            Event::Done { usage, .. } => timing.usage = usage,
+            Event::Done(outcome) => self.outcome = Some(outcome.clone()),
             _ => {}
         }
+        Ok(())
     }
-    let prefilled = prefilled.unwrap_or_else(Instant::now);
-    timing.prefill = prefilled - start;
-    timing.decode = prefilled.elapsed();
-    if !ends_line {
-        print::out("\n")?;
+
+    /// Ends the line, if one has begun.
+    pub fn finish(self) -> Result<Report> {
+        if self.in_line {
+            print::out("\n")?;
+        }
+        let outcome = self.outcome.ok_or_else(|| anyhow::anyhow!("the reply ended without saying why"))?;
+        Ok(Report { outcome, prompt_done: self.prompt_done })
     }
-    Ok(timing)
 }
 
 /// `model · family · executor · threads · speeds`, on one line.
-pub fn summary(model: &str, session: &Session, timing: &Timing) -> String {
+pub fn summary(model: &str, session: &Session, report: &Report) -> String {
     let runner = session.runner();
     let (executor, threads) = runner.model().map_or(("own", None), |m| (m.executor(), Some(m.threads())));
     let threads = match threads {
@@ -65,16 +78,23 @@ pub fn summary(model: &str, session: &Session, timing: &Timing) -> String {
         Some(n) => format!("{n} threads"),
         None => "its own threads".to_owned(),
     };
-    let usage = timing.usage;
-    let computed = timing.prompt_done.saturating_sub(usage.cached_tokens);
-    format!(
+    let Outcome { usage, timings, .. } = &report.outcome;
+    let computed = report.prompt_done.saturating_sub(usage.cached_tokens);
+    let mut line = format!(
         "{model} | family {} | executor {executor} | {threads} | prompt {} tokens, {} | decode {} tokens, {}",
         runner.family(),
-        timing.prompt_done,
-        rate(computed, timing.prefill),
+        report.prompt_done,
+        rate(computed, timings.prefill),
         usage.completion_tokens,
-        rate(usage.completion_tokens, timing.decode),
-    )
+        rate(usage.completion_tokens, timings.decode),
+    );
+    if usage.cached_tokens > 0 {
+        line += &format!(" | {} prompt tokens reused", usage.cached_tokens);
+    }
+    if let Some(rate) = usage.acceptance_rate() {
+        line += &format!(" | {:.0} % of {} guesses right", rate * 100.0, usage.draft_tokens);
+    }
+    line
 }
 
 fn rate(tokens: usize, time: Duration) -> String {

@@ -188,10 +188,12 @@ impl LmRunnerBuilder {
     /// As [`build`](Self::build), and what the tokenizer or chat template object to.
     pub fn session(mut self) -> Result<Session> {
         let source = self.open()?;
+        let again = self.options.clone();
         let (runner, turn_ends) = load(&source, self.options)?;
         let text = kinfolk_text::Text::from_source(&source, turn_ends)
             .with_context(|| format!("`{}`", source.path().display()))?;
         let mut session = Session::new(runner, text);
+        session.set_reload(Some(Box::new(move || Ok(load(&source, again.clone())?.0))));
         session.set_sample(self.sample.unwrap_or_default())?;
         session.set_stream(self.stream);
         Ok(session)

@@ -57,6 +57,7 @@ const FACTS: &[(&str, Fact)] = &[
     ("a decode equals a longer prefill", decode_equals_prefill),
     ("prediction depends on the tokens alone and leaves the context", prediction_is_pure),
     ("what a caller does wrong is a typed error that leaves the context usable", errors_are_typed_and_harmless),
+    ("several decodes at once equal as many one by one", several_decodes_equal_single_ones),
     ("a full context is a typed error", the_end_of_the_context_is_typed),
     ("a reused prefix equals a cold one", reuse_equals_cold),
     ("begin_prompt keeps what is shared and leaves a token to compute", begin_prompt_keeps_what_is_shared),
@@ -204,6 +205,11 @@ fn capabilities_are_true(kit: &Kit) -> Result<(), Violation> {
     let mut runner = kit.runner();
     let decode = runner.prefill_logits(&prompt).and_then(|_| runner.decode_logits(prompt[0])).map(drop);
     has("decode_logits", capabilities.prefill_decode_pair, decode)?;
+    if capabilities.decodes_several {
+        let mut runner = kit.runner();
+        let each = runner.prefill_logits(&prompt).and_then(|_| runner.decode_logits_each(&prompt[..1])).map(drop);
+        has("decode_logits_each", true, each)?;
+    }
     // A wrapper may answer these for a runner that reuses nothing; a runner that claims reuse must have them.
     if capabilities.prefix_reuse {
         has("prefill_logits_reusing", true, kit.runner().prefill_logits_reusing(&prompt).map(drop))?;
@@ -312,6 +318,25 @@ fn decode_equals_prefill(kit: &Kit) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+fn several_decodes_equal_single_ones(kit: &Kit) -> Result<(), Violation> {
+    if !kit.runner().capabilities().decodes_several {
+        return Ok(());
+    }
+    let n = kit.prompts.len();
+    let tokens = kit.prompts.tokens(1, n + 4);
+    let mut runner = kit.runner();
+    typed("decode_logits_each", runner.decode_logits_each(&tokens[n..]).map(drop), &RunnerError::NotPrefilled)?;
+    runner.prefill_logits(&tokens[..n])?;
+    typed("decode_logits_each", runner.decode_logits_each(&[]).map(drop), &RunnerError::EmptyPrompt)?;
+    let rows = runner.decode_logits_each(&tokens[n..n + 3])?;
+    holds!(rows.len() == 3, "expected logits after each of 3 tokens, found {}", rows.len());
+    for (i, logits) in rows.iter().enumerate() {
+        kit.same("one of several decodes", &tokens[..=n + i], logits)?;
+    }
+    let logits = runner.decode_logits(tokens[n + 3])?;
+    kit.same("a decode after several", &tokens, &logits)
 }
 
 fn the_end_of_the_context_is_typed(kit: &Kit) -> Result<(), Violation> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use kinfolk_decoder::{Cache, Cancel, ForwardError, LoadRole, Model, Output, Sequence, Want};
+use kinfolk_weights::Fingerprint;
 
 use crate::{
     embedding::{EmbeddingConventions, Pooler, normalize},
@@ -21,6 +22,8 @@ const CHUNK_TOKENS: usize = 512;
 pub struct DecoderRunner {
     family: &'static str,
     model: Arc<dyn Model>,
+    /// Of the checkpoint the model was loaded from.
+    fingerprint: Fingerprint,
     cache: Box<dyn Cache>,
     /// What the cache holds.
     tokens: Vec<u32>,
@@ -28,10 +31,11 @@ pub struct DecoderRunner {
 }
 
 impl DecoderRunner {
-    /// A runner with an empty context. Every call polls `cancel`.
-    pub fn new(family: &'static str, model: Arc<dyn Model>, cancel: Cancel) -> DecoderRunner {
+    /// A runner with an empty context. Every call polls `cancel`. Sessions it exports are bound to `fingerprint`, that of the checkpoint
+    /// which `model` was loaded from.
+    pub fn new(family: &'static str, model: Arc<dyn Model>, fingerprint: Fingerprint, cancel: Cancel) -> DecoderRunner {
         let cache = model.new_cache();
-        DecoderRunner { family, model, cache, tokens: Vec::new(), cancel }
+        DecoderRunner { family, model, fingerprint, cache, tokens: Vec::new(), cancel }
     }
 
     fn check(&self, tokens: &[u32]) -> Result<()> {
@@ -131,6 +135,7 @@ impl LmRunner for DecoderRunner {
         let gives_logits = self.model.role() == LoadRole::Text;
         Capabilities {
             prefill_decode_pair: gives_logits,
+            decodes_several: gives_logits,
             prefix_reuse: gives_logits,
             sessions: gives_logits,
             embeddings: true,
@@ -152,6 +157,17 @@ impl LmRunner for DecoderRunner {
         self.extend(&[token])
     }
 
+    fn decode_logits_each(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+        if self.tokens.is_empty() {
+            return Err(RunnerError::NotPrefilled.into());
+        }
+        let (model, cache) = (&*self.model, &mut *self.cache);
+        let sequence = Sequence { cache, tokens, want: Want::AllLogits };
+        let outputs = model.forward(&mut [sequence], &self.cancel).map_err(for_host)?;
+        self.tokens.extend_from_slice(tokens);
+        Ok(outputs.iter().flat_map(Output::rows).map(<[f32]>::to_vec).collect())
+    }
+
     fn prefill_logits_reusing(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check(tokens)?;
         let kept = self.keep_shared(tokens);
@@ -168,9 +184,11 @@ impl LmRunner for DecoderRunner {
         Ok(())
     }
 
-    /// The tokens and the executor's snapshot: `n_tokens` as u64, the tokens as u32, all little-endian, then the snapshot.
+    /// The checkpoint's fingerprint, the tokens and the executor's snapshot: 32 bytes, `n_tokens` as u64, the tokens as u32, all
+    /// little-endian, then the snapshot.
     fn export_session(&mut self) -> Result<Vec<u8>> {
-        let mut bytes = (self.tokens.len() as u64).to_le_bytes().to_vec();
+        let mut bytes = self.fingerprint.as_bytes().to_vec();
+        bytes.extend((self.tokens.len() as u64).to_le_bytes());
         bytes.extend(self.tokens.iter().flat_map(|t| t.to_le_bytes()));
         bytes.extend(self.cache.snapshot());
         Ok(bytes)
@@ -179,7 +197,12 @@ impl LmRunner for DecoderRunner {
     fn restore_session(&mut self, session: &[u8]) -> Result<()> {
         let invalid = |reason: String| RunnerError::InvalidSession { family: self.family.to_owned(), reason };
         let cut_short = || invalid("expected tokens and a snapshot, found the end".to_owned());
-        let (n_tokens, rest) = session.split_first_chunk::<8>().ok_or_else(cut_short)?;
+        let (fingerprint, rest) = session.split_first_chunk::<32>().ok_or_else(cut_short)?;
+        if fingerprint != self.fingerprint.as_bytes() {
+            let found = Fingerprint::from_bytes(*fingerprint);
+            return Err(invalid(format!("expected one of model {}, found one of {found}", self.fingerprint)).into());
+        }
+        let (n_tokens, rest) = rest.split_first_chunk::<8>().ok_or_else(cut_short)?;
         let n_bytes = usize::try_from(u64::from_le_bytes(*n_tokens)).ok().and_then(|n| n.checked_mul(4));
         let (tokens, snapshot) = rest.split_at_checked(n_bytes.ok_or_else(cut_short)?).ok_or_else(cut_short)?;
         let tokens: Vec<u32> = tokens.as_chunks::<4>().0.iter().map(|t| u32::from_le_bytes(*t)).collect();

@@ -48,6 +48,11 @@ impl<R: LmRunner> HostDriven<R> {
         self.fell_back
     }
 
+    /// Whether an error or a panic has lost what the runner held, so that the next call computes the context anew.
+    pub fn has_lost_context(&self) -> bool {
+        !self.in_step && !self.context.is_empty()
+    }
+
     /// The tokens of the context.
     pub fn context(&self) -> &[u32] {
         &self.context
@@ -191,6 +196,7 @@ impl<R: LmRunner> LmRunner for HostDriven<R> {
         Capabilities {
             prefill_decode_pair: true,
             sessions: true,
+            decodes_several: inside.decodes_several && !self.fell_back,
             prefix_reuse: inside.prefix_reuse && !self.fell_back && !self.reuses_nothing,
             ..inside
         }
@@ -225,6 +231,28 @@ impl<R: LmRunner> LmRunner for HostDriven<R> {
         let logits = self.establish(&longer, false)?;
         self.context = longer;
         Ok(logits)
+    }
+
+    /// One by one where the runner cannot do several at once. An error then takes back those before it.
+    fn decode_logits_each(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+        if self.context.is_empty() {
+            return Err(RunnerError::NotPrefilled.into());
+        }
+        self.check_room(self.context.len().saturating_add(tokens.len()))?;
+        self.check_prompt(tokens)?;
+        if self.capabilities().decodes_several && std::mem::replace(&mut self.in_step, false) {
+            let rows = self.runner.decode_logits_each(tokens)?;
+            self.in_step = true;
+            self.context.extend_from_slice(tokens);
+            return Ok(rows);
+        }
+        let n_before = self.context.len();
+        let rows = tokens.iter().map(|&token| self.decode_logits(token)).collect::<Result<_>>();
+        if rows.is_err() {
+            self.context.truncate(n_before);
+            self.in_step = false;
+        }
+        rows
     }
 
     fn prefill_logits_reusing(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {

@@ -24,8 +24,12 @@ mod passes;
 pub mod registry;
 mod runner;
 pub mod sampling;
+pub mod scheduler;
 pub mod scoring;
 pub mod session;
+pub mod speculation;
+#[cfg(test)]
+mod toy_model;
 #[cfg(test)]
 mod toy_runner;
 pub mod verify;

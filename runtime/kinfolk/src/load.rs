@@ -165,7 +165,7 @@ pub fn load_described(family: &Family, request: LoadRequest) -> Result<Box<dyn L
     context.cancel = options.cancel.clone();
     context.progress = options.progress.as_deref().map(|report| report as _);
     let model = executor.load(Arc::new(decoder), &source, &context)?;
-    Ok(Box::new(DecoderRunner::new(family.name, model, options.cancel)))
+    Ok(Box::new(DecoderRunner::new(family.name, model, source.fingerprint()?, options.cancel)))
 }
 
 /// The first executor that takes the model, or the one of this name.

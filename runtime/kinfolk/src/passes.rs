@@ -144,6 +144,9 @@ mod tests {
         fn new_cache(&self) -> Box<dyn Cache> {
             self.inside.new_cache()
         }
+        fn cache_bytes(&self, tokens: usize) -> u64 {
+            self.inside.cache_bytes(tokens)
+        }
         fn forward(&self, batch: &mut [Sequence<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
             self.passes.lock().unwrap().push(batch.iter().map(|sequence| sequence.tokens.len()).collect());
             self.inside.forward(batch, cancel)

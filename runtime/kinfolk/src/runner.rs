@@ -64,6 +64,17 @@ pub trait LmRunner: Send {
         Err(lacks(self, "decode_logits"))
     }
 
+    /// Appends several tokens to the context and returns the logits after each of them, as that many
+    /// [`decode_logits`](Self::decode_logits) would: what checks the guesses of speculative decoding in one pass.
+    ///
+    /// # Errors
+    /// As [`decode_logits`](Self::decode_logits), and [`RunnerError::EmptyPrompt`]. The context then holds none of the tokens, or some of
+    /// the first.
+    fn decode_logits_each(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+        let _ = tokens;
+        Err(lacks(self, "decode_logits_each"))
+    }
+
     /// Makes the context equal `tokens` and returns the logits after the last, computing only what the prefix shared
     /// with the present context lacks. At least one token is always computed.
     ///
@@ -77,7 +88,8 @@ pub trait LmRunner: Send {
     }
 
     /// Trims from the context what diverges from `tokens` and returns how many of them it still holds, at most
-    /// `tokens.len() - 1`. [`prefill_logits_reusing`](Self::prefill_logits_reusing) computes the rest.
+    /// `tokens.len() - 1`. [`prefill_logits_reusing`](Self::prefill_logits_reusing) computes the rest, or, if any are held and one is
+    /// missing, [`decode_logits`](Self::decode_logits) of that one.
     ///
     /// # Errors
     /// As [`prefill_logits`](Self::prefill_logits).
@@ -204,6 +216,9 @@ macro_rules! forward_through_pointer {
             fn decode_logits(&mut self, token: u32) -> Result<Vec<f32>> {
                 (**self).decode_logits(token)
             }
+            fn decode_logits_each(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+                (**self).decode_logits_each(tokens)
+            }
             fn prefill_logits_reusing(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
                 (**self).prefill_logits_reusing(tokens)
             }
@@ -262,6 +277,8 @@ forward_through_pointer!(Box<R>, &mut R);
 pub struct Capabilities {
     /// `prefill_logits` and `decode_logits`.
     pub prefill_decode_pair: bool,
+    /// `decode_logits_each` takes less than its tokens one by one.
+    pub decodes_several: bool,
     /// `begin_prompt` and `prefill_logits_reusing` compute less than a new context would.
     pub prefix_reuse: bool,
     /// `export_session` and `restore_session`.

@@ -9,6 +9,7 @@ use crate::{Capabilities, KvStoreStats, LmRunner, RunnerError, Unsupported};
 pub(crate) struct Abilities {
     pub(crate) prefill: bool,
     pub(crate) decode: bool,
+    pub(crate) several: bool,
     pub(crate) reuse: bool,
     pub(crate) clear: bool,
     pub(crate) sessions: bool,
@@ -16,9 +17,9 @@ pub(crate) struct Abilities {
 
 impl Abilities {
     pub(crate) const NONE: Abilities =
-        Abilities { prefill: false, decode: false, reuse: false, clear: false, sessions: false };
+        Abilities { prefill: false, decode: false, several: false, reuse: false, clear: false, sessions: false };
     pub(crate) const ALL: Abilities =
-        Abilities { prefill: true, decode: true, reuse: true, clear: true, sessions: true };
+        Abilities { prefill: true, decode: true, several: true, reuse: true, clear: true, sessions: true };
 }
 
 /// One thing a [`ToyRunner`] does wrong.
@@ -26,6 +27,7 @@ impl Abilities {
 pub(crate) enum Flaw {
     PrefillKeepsOldContext,
     DecodeForgetsContext,
+    SeveralSkipsFirst,
     ReuseIgnoresDivergence,
     BeginPromptKeepsAll,
     RestoreKeepsOldContext,
@@ -159,6 +161,7 @@ impl LmRunner for ToyRunner {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             prefill_decode_pair: self.abilities.prefill && self.abilities.decode,
+            decodes_several: self.abilities.several,
             prefix_reuse: self.abilities.reuse,
             sessions: self.abilities.sessions,
             embeddings: self.flaw == Some(Flaw::ClaimsEmbeddings),
@@ -186,6 +189,19 @@ impl LmRunner for ToyRunner {
         let longer: Vec<u32> = self.context.iter().copied().chain([token]).collect();
         let n_cached = self.context.len();
         self.compute(longer, n_cached)
+    }
+
+    fn decode_logits_each(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+        self.call(self.abilities.several, "decode_logits_each")?;
+        ensure!(!self.context.is_empty(), RunnerError::NotPrefilled);
+        self.check(tokens)?;
+        let n_cached = self.context.len();
+        let longer = [&self.context[..], tokens].concat();
+        self.check(&longer)?;
+        let first = n_cached + usize::from(self.flaw == Some(Flaw::SeveralSkipsFirst));
+        let rows = (first..longer.len()).map(|last| self.logits(&longer[..=last])).collect();
+        self.compute(longer, n_cached)?;
+        Ok(rows)
     }
 
     fn prefill_logits_reusing(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {

@@ -16,7 +16,8 @@ fn runners_of_any_abilities_conform() {
         let has = |bit: u32| bits >> bit & 1 == 1;
         // The pair is one ability: a runner has both halves or says that it has none.
         let pair = has(0);
-        check(make(Abilities { prefill: pair, decode: pair, reuse: has(1), clear: has(2), sessions: has(3) }, None));
+        let [reuse, clear, sessions, several] = [has(1), has(2), has(3), pair && has(4)];
+        check(make(Abilities { prefill: pair, decode: pair, several, reuse, clear, sessions }, None));
     }
 }
 
@@ -26,6 +27,7 @@ fn every_flaw_is_found() {
     let cases = [
         (Flaw::PrefillKeepsOldContext, "a decode equals a longer prefill"),
         (Flaw::DecodeForgetsContext, "a decode"),
+        (Flaw::SeveralSkipsFirst, "several decodes at once"),
         (Flaw::ReuseIgnoresDivergence, "a reused prefix equals a cold one"),
         (Flaw::BeginPromptKeepsAll, "begin_prompt keeps what is shared"),
         (Flaw::RestoreKeepsOldContext, "a restored session goes on where it was saved"),

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use kinfolk_decoder::{Cache, Cancel, Decoder, ForwardError, Model, Output, Sequence, Want};
+use kinfolk_weights::Fingerprint;
 use serde_json::json;
 
 use super::{CHUNK_TOKENS, DecoderRunner};
@@ -13,6 +14,11 @@ use crate::{
     LmRunner, RunnerError,
     fixture::{LLAMA, VOCAB, WINDOWED, load, request, source, source_with, tokens},
 };
+
+/// Of no checkpoint.
+fn no_fingerprint() -> Fingerprint {
+    Fingerprint::from_bytes([0; 32])
+}
 
 /// A model that counts its passes, and one of whose passes fails or cancels.
 #[derive(Debug)]
@@ -48,6 +54,9 @@ impl Model for Watched {
     fn new_cache(&self) -> Box<dyn Cache> {
         self.inside.new_cache()
     }
+    fn cache_bytes(&self, tokens: usize) -> u64 {
+        self.inside.cache_bytes(tokens)
+    }
     fn forward(&self, batch: &mut [Sequence<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
         let pass = self.n_passes.fetch_add(1, Ordering::Relaxed);
         if self.fails_at == Some(pass) {
@@ -79,7 +88,8 @@ fn a_prompt_of_several_chunks_equals_one_pass() {
     let whole = Sequence { cache: &mut *cache, tokens: &prompt, want: Want::LastLogits };
     let expected = model.forward(&mut [whole], &Cancel::new()).unwrap().remove(0).values;
     let watched = Arc::new(Watched::new(model));
-    let mut runner = DecoderRunner::new("test", Arc::clone(&watched) as Arc<dyn Model>, Cancel::new());
+    let mut runner =
+        DecoderRunner::new("test", Arc::clone(&watched) as Arc<dyn Model>, no_fingerprint(), Cancel::new());
     assert_eq!(runner.prefill_logits(&prompt).unwrap(), expected);
     assert_eq!(watched.n_passes.load(Ordering::Relaxed), 3);
     assert_eq!(runner.predict_logits(&prompt).unwrap(), expected);
@@ -89,10 +99,12 @@ fn a_prompt_of_several_chunks_equals_one_pass() {
 fn a_pass_that_fails_leaves_the_chunks_before_it_and_a_retry_is_right() {
     let model = long_model();
     let prompt = tokens(2 * CHUNK_TOKENS + 100);
-    let expected = DecoderRunner::new("test", Arc::clone(&model), Cancel::new()).prefill_logits(&prompt).unwrap();
+    let expected = DecoderRunner::new("test", Arc::clone(&model), no_fingerprint(), Cancel::new())
+        .prefill_logits(&prompt)
+        .unwrap();
     for pass in 0..3 {
         let watched = Watched { fails_at: Some(pass), ..Watched::new(Arc::clone(&model)) };
-        let mut runner = DecoderRunner::new("test", Arc::new(watched), Cancel::new());
+        let mut runner = DecoderRunner::new("test", Arc::new(watched), no_fingerprint(), Cancel::new());
         let error = runner.prefill_logits_reusing(&prompt).unwrap_err();
         assert_eq!(error.downcast_ref(), Some(&ForwardError::OutOfMemory { needed_bytes: 42 }));
         assert_eq!(runner.kv_store_stats().unwrap().tokens, pass * CHUNK_TOKENS);
@@ -105,7 +117,7 @@ fn a_pass_that_fails_leaves_the_chunks_before_it_and_a_retry_is_right() {
 fn a_cancellation_is_typed_and_seen_between_chunks() {
     let cancel = Cancel::new();
     let watched = Watched { cancels_after: Some((0, cancel.clone())), ..Watched::new(long_model()) };
-    let mut runner = DecoderRunner::new("test", Arc::new(watched), cancel);
+    let mut runner = DecoderRunner::new("test", Arc::new(watched), no_fingerprint(), cancel);
     let error = runner.prefill_logits(&tokens(3 * CHUNK_TOKENS)).unwrap_err();
     assert_eq!(error.downcast_ref(), Some(&RunnerError::Cancelled));
     assert_eq!(runner.kv_store_stats().unwrap().tokens, CHUNK_TOKENS);

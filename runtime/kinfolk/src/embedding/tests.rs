@@ -118,7 +118,12 @@ fn without_further_word_it_is_the_last_hidden_state_at_length_one() {
         let tokens = tokens(&embedder, text);
         assert_eq!(*n_tokens, tokens.len());
         close(vector, &at_length_one(hidden(&*model, &tokens).last().unwrap()));
-        let mut runner = crate::DecoderRunner::new("test", Arc::clone(&model), Cancel::new());
+        let mut runner = crate::DecoderRunner::new(
+            "test",
+            Arc::clone(&model),
+            kinfolk_weights::Fingerprint::from_bytes([0; 32]),
+            Cancel::new(),
+        );
         assert_eq!(*vector, runner.embed(&tokens).unwrap(), "the runner's own `embed` is the same code");
     }
     assert_eq!(found.truncated, []);

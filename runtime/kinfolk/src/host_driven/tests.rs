@@ -43,9 +43,10 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 }
 
 fn abilities() -> impl Strategy<Value = Abilities> {
-    any::<[bool; 5]>().prop_map(|[prefill, decode, reuse, clear, sessions]| Abilities {
+    any::<[bool; 6]>().prop_map(|[prefill, decode, several, reuse, clear, sessions]| Abilities {
         prefill,
         decode,
+        several,
         reuse,
         clear,
         sessions,

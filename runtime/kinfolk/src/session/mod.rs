@@ -1,66 +1,76 @@
 //! From a prompt to text: a runner, its text layer, and a state machine between them.
 //!
-//! A [`Reply`] is an iterator of [`Event`]s. It has no clock and does no I/O: whoever pulls events decides when the next step is
-//! computed, and measures time itself. A cancellation is seen between prefill chunks and before each decode step.
+//! A [`Reply`] is an iterator of [`Event`]s. It does no I/O: whoever pulls events decides when the next step is computed, and gives the
+//! clock that deadlines and timings are read from. Cancellation and deadline are looked at between prefill chunks and before each step.
+//! [`Chat`] keeps the turns of a conversation.
 
+mod chat;
+mod drive;
+mod event;
+mod generation;
 mod reply;
+mod request;
+mod saved;
+
+use std::{path::Path, sync::Arc, time::Instant};
 
 use anyhow::Result;
-use kinfolk_decoder::Cancel;
-use kinfolk_text::Text;
+use kinfolk_text::{ParsedReply, ReplyEvent, Text};
 
-pub use reply::{Event, FinishReason, Reply, Usage};
+pub(crate) use drive::{Evicted, guard};
+pub(crate) use generation::Generation;
+pub(crate) use reply::common_prefix;
 
-use crate::{
-    builder::TextCallback,
-    host_driven::HostDriven,
-    runner::LmRunner,
-    sampling::{SampleOpts, SamplerChain},
-};
+pub use chat::Chat;
+pub use drive::{DriveError, Reload};
+pub use event::{Event, FinishReason, Outcome, ReuseMiss, Timings, Usage};
+pub use reply::Reply;
+pub use request::{Overflow, Request};
+pub use saved::SavedSessionError;
 
-/// What to generate.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Request {
-    /// The longest reply, in tokens. `None`: as long as the context lasts.
-    pub max_tokens: Option<usize>,
-    /// How tokens are chosen. `None`: as the session is set.
-    pub sample: Option<SampleOpts>,
-    /// Ends the reply where it is, with what was generated.
-    pub cancel: Cancel,
-    /// Prompt tokens computed between two looks at `cancel`.
-    pub chunk_tokens: usize,
-}
+use crate::{builder::TextCallback, host_driven::HostDriven, runner::LmRunner, sampling::SampleOpts};
 
-impl Default for Request {
-    fn default() -> Self {
-        Request { max_tokens: None, sample: None, cancel: Cancel::new(), chunk_tokens: 512 }
-    }
-}
+/// Tells the time. A host without the system's clock, or a test, gives its own.
+pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
 /// A whole reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Completion {
     /// What was generated, without the token that ended it.
     pub text: String,
-    /// Why it ended.
-    pub finish_reason: FinishReason,
-    /// Tokens that went in and came out.
-    pub usage: Usage,
+    /// The same in its parts: content, reasoning, calls of tools.
+    pub parts: ParsedReply,
+    /// Prompt and reply, as tokens.
+    pub tokens: Vec<u32>,
+    /// Why it ended, and what it took.
+    pub outcome: Outcome,
 }
 
 /// A model that speaks text. Prompts that begin like the last one, its reply included, reuse what is computed.
 pub struct Session {
     runner: HostDriven<Box<dyn LmRunner>>,
-    text: Text,
+    /// The runner panicked and was dropped.
+    is_evicted: bool,
+    reload: Option<Reload>,
+    text: Arc<Text>,
     sample: SampleOpts,
     stream: Option<TextCallback>,
+    clock: Clock,
 }
 
 impl Session {
     /// A session with default sampling over a loaded model and its text layer.
-    pub fn new(runner: Box<dyn LmRunner>, text: Text) -> Session {
-        Session { runner: HostDriven::new(runner), text, sample: SampleOpts::default(), stream: None }
+    pub fn new(runner: Box<dyn LmRunner>, text: impl Into<Arc<Text>>) -> Session {
+        Session {
+            runner: HostDriven::new(runner),
+            is_evicted: false,
+            reload: None,
+            text: text.into(),
+            sample: SampleOpts::default(),
+            stream: None,
+            clock: Arc::new(Instant::now),
+        }
     }
 
     /// How tokens are chosen where a request does not say.
@@ -78,6 +88,16 @@ impl Session {
         self.stream = stream;
     }
 
+    /// How to load another runner after one that panicked. Without, the session answers nothing more once that has happened.
+    pub fn set_reload(&mut self, reload: Option<Reload>) {
+        self.reload = reload;
+    }
+
+    /// Where deadlines and timings are read from; the system's clock by default.
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.clock = clock;
+    }
+
     /// The runner.
     pub fn runner(&self) -> &dyn LmRunner {
         &self.runner
@@ -88,19 +108,34 @@ impl Session {
         &self.text
     }
 
+    /// The text layer, to share.
+    pub fn shared_text(&self) -> Arc<Text> {
+        Arc::clone(&self.text)
+    }
+
+    /// The tokens that the next prompt may share with this one.
+    pub fn context(&self) -> &[u32] {
+        self.runner.context()
+    }
+
     /// Begins a reply to prompt tokens. Nothing is computed before the first event is pulled.
     ///
     /// # Errors
-    /// An empty prompt, one longer than the context, a token outside the vocabulary; sampling options out of range.
+    /// An empty prompt, one longer than the context, a token outside the vocabulary; sampling options out of range; a runner that was
+    /// dropped after a panic and cannot be loaded again.
     pub fn start(&mut self, prompt: &[u32], request: Request) -> Result<Reply<'_>> {
-        let chain = SamplerChain::new(request.sample.as_ref().unwrap_or(&self.sample))?;
-        Reply::new(&mut self.runner, &self.text, prompt, chain, request)
+        self.replace_evicted()?;
+        let chunk_tokens = request.chunk_tokens;
+        let (vocab_size, context_length) = (self.runner.vocab_size(), self.runner.context_length());
+        let now = (self.clock)();
+        let generation = Generation::new(&self.text, prompt, request, &self.sample, vocab_size, context_length, now)?;
+        Ok(Reply::new(&mut self.runner, &mut self.is_evicted, generation, chunk_tokens, Arc::clone(&self.clock)))
     }
 
     /// A whole reply to prompt tokens.
     ///
     /// # Errors
-    /// As [`start`](Self::start), and whatever the model fails with on the way.
+    /// As [`start`](Self::start), and [`DriveError`].
     pub fn complete(&mut self, prompt: &[u32], request: Request) -> Result<Completion> {
         let mut stream = self.stream.take();
         let completion = self.drive(prompt, request, &mut stream);
@@ -109,20 +144,53 @@ impl Session {
     }
 
     fn drive(&mut self, prompt: &[u32], request: Request, stream: &mut Option<TextCallback>) -> Result<Completion> {
-        let mut text = String::new();
-        let mut end = None;
-        for event in self.start(prompt, request)? {
+        let mut reply = self.start(prompt, request)?;
+        let (mut text, mut parts) = (String::new(), ParsedReply::default());
+        while let Some(event) = reply.next() {
             match event? {
-                Event::Progress { .. } => {}
-                Event::Text(piece) => {
-                    stream.iter_mut().for_each(|receive| receive(&piece));
-                    text += &piece;
+                Event::Reply(part) => {
+                    if let ReplyEvent::Text(piece) = &part {
+                        stream.iter_mut().for_each(|receive| receive(piece));
+                        text.push_str(piece);
+                    }
+                    parts.add(part);
                 }
-                Event::Done { finish_reason, usage } => end = Some((finish_reason, usage)),
+                Event::Done(outcome) => {
+                    return Ok(Completion { text, parts, tokens: reply.tokens().to_vec(), outcome });
+                }
+                _ => {}
             }
         }
-        let (finish_reason, usage) = end.ok_or_else(|| anyhow::anyhow!("the reply ended without saying why"))?;
-        Ok(Completion { text, finish_reason, usage })
+        anyhow::bail!("expected the end of the reply, found no more events")
+    }
+
+    /// Writes the context to a file, so that [`load`](Self::load) can go on from it in another run of the program: a long system prompt is
+    /// computed once. The file is complete or not there.
+    ///
+    /// # Errors
+    /// [`SavedSessionError`], or whatever the runner fails with.
+    pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        saved::save(&mut self.runner, path.as_ref())
+    }
+
+    /// Replaces the context by one that [`save`](Self::save) wrote with the same model.
+    ///
+    /// # Errors
+    /// [`SavedSessionError`] if the file is damaged, of another version or of another model. The context is then as it was.
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.replace_evicted()?;
+        saved::load(&mut self.runner, path.as_ref())
+    }
+
+    fn replace_evicted(&mut self) -> Result<()> {
+        if self.is_evicted {
+            let reload = self.reload.as_mut().ok_or_else(|| DriveError::RunnerCorrupted {
+                message: "it was dropped after a panic, and the session does not know how to load another".to_owned(),
+            })?;
+            self.runner = HostDriven::new(reload()?);
+            self.is_evicted = false;
+        }
+        Ok(())
     }
 }
 

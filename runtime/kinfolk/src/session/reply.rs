@@ -1,212 +1,176 @@
-//! One reply, step by step.
-
-use std::collections::VecDeque;
+//! One reply on one runner, step by step.
 
 use anyhow::Result;
-use kinfolk_text::{Detokenizer, Text};
-use serde::Serialize;
 
-use super::Request;
+use super::{Clock, DriveError, Event, Evicted, FinishReason, Generation, ReuseMiss, Usage, guard};
 use crate::{
     host_driven::HostDriven,
     runner::{LmRunner, RunnerError},
-    sampling::SamplerChain,
 };
 
-/// What happens in the course of a reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// More of the prompt is computed. The last one says that all of it is.
-    Progress {
-        /// Prompt tokens in place, those reused from the last prompt included.
-        done_tokens: usize,
-        /// Prompt tokens in all.
-        total_tokens: usize,
-    },
-    /// A piece of the reply, whole characters only. All pieces together are the reply.
-    Text(String),
-    /// The end, always the last event of a reply that does not fail.
-    Done {
-        /// Why.
-        finish_reason: FinishReason,
-        /// Tokens that went in and came out.
-        usage: Usage,
-    },
-}
-
-/// Why a reply ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum FinishReason {
-    /// The model ended its turn.
-    Stop,
-    /// The longest reply or the end of the context was reached.
-    Length,
-    /// The host cancelled.
-    Cancelled,
-}
-
-/// Tokens of one reply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Usage {
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Of these, tokens that were still computed from before.
-    pub cached_tokens: usize,
-    /// Tokens generated, without the one that ended the reply.
-    pub completion_tokens: usize,
-}
+/// The runner of a session, for as long as it can be trusted.
+pub(crate) type Driven = HostDriven<Box<dyn LmRunner>>;
 
 /// A reply in the making: pull [`Event`]s until there are no more. Dropping it ends it.
 ///
-/// After an error there are no more events.
+/// Exactly one event is the last: [`Event::Done`], or an error.
 pub struct Reply<'a> {
-    runner: &'a mut HostDriven<Box<dyn LmRunner>>,
-    text: &'a Text,
-    detokenizer: Option<Detokenizer>,
-    prompt: Vec<u32>,
-    chain: SamplerChain,
-    request: Request,
-    usage: Usage,
-    state: State,
-    /// Events of an end, which come one by one.
-    ending: VecDeque<Event>,
-}
-
-enum State {
-    Begin,
-    Prefill {
-        done_tokens: usize,
-    },
-    /// The logits for the next token are there.
-    Choose {
-        logits: Vec<f32>,
-    },
-    /// A token has been given out and is not in the context yet.
-    Decode {
-        token: u32,
-    },
-    Ended,
+    runner: &'a mut Driven,
+    is_evicted: &'a mut bool,
+    generation: Generation<'a>,
+    clock: Clock,
+    chunk_tokens: usize,
+    /// Tokens of the context that are computed. `None`: not begun.
+    done_tokens: Option<usize>,
+    /// What comes after the events before it, instead of an end.
+    failure: Option<DriveError>,
+    failed: bool,
 }
 
 impl<'a> Reply<'a> {
-    pub(super) fn new(
-        runner: &'a mut HostDriven<Box<dyn LmRunner>>,
-        text: &'a Text,
-        prompt: &[u32],
-        mut chain: SamplerChain,
-        request: Request,
-    ) -> Result<Reply<'a>> {
-        runner.check_prompt(prompt)?;
-        chain.accept_prompt(prompt);
-        Ok(Reply {
-            detokenizer: Some(text.tokenizer.detokenizer(true)),
-            runner,
-            text,
-            prompt: prompt.to_vec(),
-            chain,
-            request,
-            usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
-            state: State::Begin,
-            ending: VecDeque::new(),
-        })
+    pub(crate) fn new(
+        runner: &'a mut Driven,
+        is_evicted: &'a mut bool,
+        generation: Generation<'a>,
+        chunk_tokens: usize,
+        clock: Clock,
+    ) -> Self {
+        Reply { runner, is_evicted, generation, clock, chunk_tokens, done_tokens: None, failure: None, failed: false }
     }
 
-    /// Tokens generated so far.
+    /// Tokens so far.
     pub fn usage(&self) -> Usage {
-        self.usage
+        self.generation.usage()
     }
 
-    /// One step. `None` if it has nothing to tell.
-    fn step(&mut self) -> Result<Option<Event>> {
-        if self.request.cancel.is_cancelled() {
-            return Ok(self.end(FinishReason::Cancelled));
-        }
-        match std::mem::replace(&mut self.state, State::Ended) {
-            State::Begin => {
-                let cached = self.runner.begin_prompt(&self.prompt)?;
-                self.usage.cached_tokens = cached;
-                self.state = State::Prefill { done_tokens: cached };
-                Ok(Some(Event::Progress { done_tokens: cached, total_tokens: self.prompt.len() }))
-            }
-            State::Prefill { done_tokens } => self.prefill(done_tokens).map(Some),
-            State::Choose { logits } => self.choose(&logits),
-            State::Decode { token } => {
-                let logits = self.runner.decode_logits(token)?;
-                self.state = State::Choose { logits };
-                Ok(None)
-            }
-            State::Ended => Ok(None),
+    /// Prompt and reply so far, as tokens.
+    pub fn tokens(&self) -> &[u32] {
+        self.generation.context()
+    }
+
+    /// One step towards the next event.
+    fn step(&mut self) -> Result<()> {
+        let n_tokens = self.generation.context().len();
+        match self.done_tokens {
+            None => self.begin(),
+            Some(done) if done > 0 && done + 1 == n_tokens => self.decode(),
+            Some(done) => self.prefill(done),
         }
     }
 
-    fn prefill(&mut self, done_tokens: usize) -> Result<Event> {
-        let total_tokens = self.prompt.len();
+    fn begin(&mut self) -> Result<()> {
+        let context = self.generation.context();
+        let shared = common_prefix(self.runner.context(), context).min(context.len() - 1);
+        let was_lost = self.runner.has_lost_context();
+        let cached = self.runner.begin_prompt(context)?;
+        let miss = match () {
+            () if cached >= shared => None,
+            () if was_lost => Some(ReuseMiss::ContextLost),
+            () if !self.runner.capabilities().prefix_reuse => Some(ReuseMiss::Unsupported),
+            () => Some(ReuseMiss::CannotGoBack { shared_tokens: shared }),
+        };
+        self.generation.started(cached, miss, (self.clock)());
+        self.done_tokens = Some(cached);
+        Ok(())
+    }
+
+    /// Computes a chunk of a prompt, or of what is left of a context that was full.
+    fn prefill(&mut self, done: usize) -> Result<()> {
+        let total = self.generation.context().len();
         // Growing the prompt chunk by chunk costs a runner without reuse the whole of it each time.
-        let chunk =
-            if self.runner.capabilities().prefix_reuse { self.request.chunk_tokens.max(1) } else { total_tokens };
-        let done_tokens = (done_tokens.saturating_add(chunk)).min(total_tokens);
-        let logits = self.runner.prefill_logits_reusing(&self.prompt[..done_tokens])?;
-        self.state =
-            if done_tokens == total_tokens { State::Choose { logits } } else { State::Prefill { done_tokens } };
-        Ok(Event::Progress { done_tokens, total_tokens })
+        let chunk = if self.runner.capabilities().prefix_reuse { self.chunk_tokens.max(1) } else { total };
+        let done = done.saturating_add(chunk).min(total);
+        let logits = self.runner.prefill_logits_reusing(&self.generation.context()[..done])?;
+        self.computed(done);
+        if done == total { self.choose(&logits) } else { Ok(()) }
     }
 
-    fn choose(&mut self, logits: &[f32]) -> Result<Option<Event>> {
-        if self.request.max_tokens == Some(0) {
-            return Ok(self.end(FinishReason::Length));
+    /// Appends the token chosen last, and guesses at those after it.
+    fn decode(&mut self) -> Result<()> {
+        let done = self.generation.context().len();
+        let guesses = self.generation.draft();
+        let Some(&token) = self.generation.context().last() else { return Ok(()) };
+        if guesses.is_empty() {
+            let logits = self.runner.decode_logits(token)?;
+            self.computed(done);
+            return self.choose(&logits);
         }
-        let token = self.chain.sample(logits)?;
-        if self.text.ends.contains(token) {
-            return Ok(self.end(FinishReason::Stop));
-        }
-        self.chain.accept(token)?;
-        self.usage.completion_tokens += 1;
-        let piece = self.detokenizer.as_mut().map(|d| d.push(token)).unwrap_or_default();
-        let event = (!piece.is_empty()).then_some(Event::Text(piece));
-        let generated = self.usage.completion_tokens;
-        // Whether the context has no room to go on from this token.
-        let full = self.prompt.len() + generated > self.runner.context_length();
-        if full || self.request.max_tokens.is_some_and(|max| generated >= max) {
-            self.ending.extend(event);
-            return Ok(self.end(FinishReason::Length));
-        }
-        self.state = State::Decode { token };
-        Ok(event)
+        let appended: Vec<u32> = [token].into_iter().chain(guesses.iter().copied()).collect();
+        let rows = self.runner.decode_logits_each(&appended)?;
+        self.computed(done);
+        self.generation.choose_along(rows.iter().map(Vec::as_slice), &guesses, (self.clock)())?;
+        self.realign(done)
     }
 
-    /// Flushes what the detokenizer holds and says why it is over.
-    fn end(&mut self, finish_reason: FinishReason) -> Option<Event> {
-        self.state = State::Ended;
-        let held = self.detokenizer.take().map(Detokenizer::finish).unwrap_or_default();
-        self.ending.extend((!held.is_empty()).then_some(Event::Text(held)));
-        self.ending.push_back(Event::Done { finish_reason, usage: self.usage });
-        self.ending.pop_front()
+    fn computed(&mut self, done: usize) {
+        self.done_tokens = Some(done);
+        self.generation.computed(done, (self.clock)());
+    }
+
+    fn choose(&mut self, logits: &[f32]) -> Result<()> {
+        let n_before = self.generation.context().len();
+        self.generation.choose(logits, (self.clock)())?;
+        if self.generation.context().len() < n_before { self.realign(n_before) } else { Ok(()) }
+    }
+
+    /// Trims the runner to what it shares with the context, after wrong guesses or after tokens were dropped. There were `n_before` tokens.
+    fn realign(&mut self, n_before: usize) -> Result<()> {
+        if self.generation.has_ended() {
+            return Ok(());
+        }
+        let context = self.generation.context();
+        let n_right = if context.len() > n_before { context.len() - 1 } else { 0 };
+        let kept = self.runner.begin_prompt(context)?;
+        if kept < n_right {
+            // A window or a recurrent state that cannot go back: it is computed anew, and once is enough.
+            tracing::debug!(kept, n_right, "speculation ends: the cache cannot take guesses back");
+            self.generation.stop_drafting();
+        }
+        self.done_tokens = Some(kept);
+        Ok(())
+    }
+
+    /// Notes a failure, after which no step is made.
+    fn fail(&mut self, error: DriveError) {
+        self.failed = true;
+        if let DriveError::RunnerCorrupted { .. } = error {
+            // What is left of it may panic once more as it goes.
+            let evicted = guard(|| Ok(Evicted::of(&*self.runner))).unwrap_or_default();
+            let corrupted = std::mem::replace(self.runner, HostDriven::new(Box::new(evicted)));
+            drop(guard(|| Ok(drop(corrupted))));
+            *self.is_evicted = true;
+        }
+        self.failure = Some(error);
     }
 }
 
 impl Iterator for Reply<'_> {
-    type Item = Result<Event>;
+    type Item = Result<Event, DriveError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(event) = self.ending.pop_front() {
+            if let Some(event) = self.generation.next_event() {
                 return Some(Ok(event));
             }
-            if matches!(self.state, State::Ended) {
-                return None;
+            if self.failed || self.generation.has_ended() {
+                return self.failure.take().map(Err);
             }
-            match self.step() {
-                Ok(None) => {}
-                Ok(Some(event)) => return Some(Ok(event)),
+            if self.generation.is_interrupted((self.clock)()) {
+                continue;
+            }
+            match guard(|| self.step()) {
+                Ok(()) => {}
                 // The host's cancellation, seen inside the runner.
-                Err(error) if matches!(error.downcast_ref(), Some(RunnerError::Cancelled)) => {
-                    return self.end(FinishReason::Cancelled).map(Ok);
+                Err(DriveError::Recoverable(error)) if matches!(error.downcast_ref(), Some(RunnerError::Cancelled)) => {
+                    self.generation.end(FinishReason::Cancelled, (self.clock)());
                 }
-                Err(error) => return Some(Err(error)),
+                Err(error) => self.fail(error),
             }
         }
     }
+}
+
+/// How many tokens two sequences begin with in common.
+pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -1,22 +1,26 @@
 //! Sessions over a runner whose every token is chosen by the test, and which counts what it is asked.
 
+mod hostile;
+mod limits;
+mod saved;
+mod speculation;
+
 use std::{
     collections::BTreeSet,
     sync::{Arc, Mutex},
 };
 
 use anyhow::{Result, anyhow, ensure};
-use kinfolk_decoder::{Cancel, Source};
-use kinfolk_text::Text;
+use kinfolk_decoder::Cancel;
+use kinfolk_text::{ParsedReply, ReplyEvent};
 
-use super::{Completion, Event, FinishReason, Request, Session, Usage};
-use crate::{Capabilities, LmRunner, RunnerError, Unsupported, sampling::SampleOpts};
-
-/// A small vocabulary with ends 0 and 2, bytes from 3 on, and the text layer of a whole model.
-fn text() -> Text {
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../registry-tests/models/tinytales");
-    Text::from_source(&Source::open(model).unwrap(), &[]).unwrap()
-}
+use super::{Completion, DriveError, Event, FinishReason, Request, Session, Usage};
+use crate::{
+    Capabilities, LmRunner, RunnerError, Unsupported,
+    sampling::SampleOpts,
+    speculation::{PromptLookup, Speculation},
+    toy_model::{VOCAB, text},
+};
 
 /// What a [`Stub`] was asked, shared with the test.
 #[derive(Debug, Default)]
@@ -41,8 +45,6 @@ struct Stub {
     /// This call sets the flag.
     cancels_at: Option<(usize, Cancel)>,
 }
-
-const VOCAB: usize = 1024;
 
 impl Stub {
     fn new(next: impl Fn(&[u32]) -> u32 + Send + 'static) -> Stub {
@@ -163,24 +165,30 @@ fn at_most(max_tokens: usize) -> Request {
 /// Text, reason and usage; the checks every stream of events must pass.
 #[track_caller]
 fn events(session: &mut Session, prompt: &[u32], request: Request) -> (Vec<Event>, Completion) {
-    let events: Vec<Event> = session.start(prompt, request).unwrap().collect::<Result<_>>().unwrap();
+    let mut reply = session.start(prompt, request).unwrap();
+    let events: Vec<Event> = reply.by_ref().collect::<Result<_, _>>().unwrap();
+    let tokens = reply.tokens().to_vec();
     let mut done = 0;
-    let mut text = String::new();
+    let (mut text, mut parts) = (String::new(), ParsedReply::default());
     for (i, event) in events.iter().enumerate() {
         match event {
             Event::Progress { done_tokens, total_tokens } => {
                 assert!(*done_tokens >= done && *total_tokens == prompt.len(), "{events:?}");
                 done = *done_tokens;
             }
-            Event::Text(piece) => {
-                assert!(!piece.is_empty(), "an empty piece is no news");
-                text += piece;
+            Event::Reply(part) => {
+                if let ReplyEvent::Text(piece) = part {
+                    assert!(!piece.is_empty(), "an empty piece is no news");
+                    text += piece;
+                }
+                parts.add(part.clone());
             }
-            Event::Done { finish_reason, usage } => {
+            Event::Done(outcome) => {
                 assert_eq!(i + 1, events.len(), "nothing comes after the end");
-                let completion = Completion { text, finish_reason: *finish_reason, usage: *usage };
+                let completion = Completion { text, parts, tokens, outcome: outcome.clone() };
                 return (events, completion);
             }
+            Event::Shifted { .. } | Event::Token(_) => {}
         }
     }
     panic!("no end: {events:?}");
@@ -203,8 +211,8 @@ fn the_pieces_are_the_text_of_the_tokens_whatever_they_cut_through() {
         let (mut session, _) = stub.session();
         let found = complete(&mut session, &prompt(3), at_most(reply.len() + 1));
         assert_eq!(found.text, text.tokenizer.decode(reply, true));
-        assert_eq!(found.finish_reason, FinishReason::Stop);
-        assert_eq!(found.usage.completion_tokens, reply.len());
+        assert_eq!(found.outcome.finish_reason, FinishReason::Stop);
+        assert_eq!(found.outcome.usage.completion_tokens, reply.len());
     }
 }
 
@@ -214,7 +222,7 @@ fn every_end_stops_and_is_no_part_of_the_text() {
         let (mut session, log) = Stub::replying(3, &[300, 301, end, 302]).session();
         let found = complete(&mut session, &prompt(3), Request::default());
         assert_eq!(found.text, session.text().tokenizer.decode(&[300, 301], true));
-        assert_eq!((found.finish_reason, found.usage.completion_tokens), (FinishReason::Stop, 2));
+        assert_eq!((found.outcome.finish_reason, found.outcome.usage.completion_tokens), (FinishReason::Stop, 2));
         assert_eq!(log.lock().unwrap().computed, [3, 1, 1], "nothing is computed after the end");
     }
 }
@@ -224,12 +232,12 @@ fn max_tokens_is_the_longest_reply_and_costs_no_step_more() {
     for n in [1, 2, 5] {
         let (mut session, log) = Stub::mixing().session();
         let found = complete(&mut session, &prompt(3), at_most(n));
-        assert_eq!((found.finish_reason, found.usage.completion_tokens), (FinishReason::Length, n));
+        assert_eq!((found.outcome.finish_reason, found.outcome.usage.completion_tokens), (FinishReason::Length, n));
         assert_eq!(log.lock().unwrap().n_calls, n);
     }
     let (mut session, _) = Stub::mixing().session();
     let found = complete(&mut session, &prompt(3), at_most(0));
-    assert_eq!((found.text.as_str(), found.finish_reason), ("", FinishReason::Length));
+    assert_eq!((found.text.as_str(), found.outcome.finish_reason), ("", FinishReason::Length));
 }
 
 #[test]
@@ -240,7 +248,10 @@ fn the_end_of_the_context_is_a_length() {
         stub.context_length = 16;
         let (mut session, _) = stub.session();
         let found = complete(&mut session, &prompt(n_prompt), at_most(10));
-        assert_eq!((found.finish_reason, found.usage.completion_tokens), (FinishReason::Length, n_generated));
+        assert_eq!(
+            (found.outcome.finish_reason, found.outcome.usage.completion_tokens),
+            (FinishReason::Length, n_generated)
+        );
         let again = complete(&mut session, &prompt(n_prompt), at_most(10));
         assert_eq!(again.text, found.text, "the session is usable after a full context");
     }
@@ -254,12 +265,12 @@ fn a_cancellation_is_seen_between_chunks_and_keeps_what_there_is() {
     let (mut session, log) = stub.session();
     let request = Request { cancel, chunk_tokens: 4, ..Request::default() };
     let (seen, found) = events(&mut session, &prompt(40), request);
-    assert_eq!((found.finish_reason, found.text.as_str()), (FinishReason::Cancelled, ""));
+    assert_eq!((found.outcome.finish_reason, found.text.as_str()), (FinishReason::Cancelled, ""));
     assert_eq!(log.lock().unwrap().computed, [4, 4, 4], "no chunk after the cancellation");
     assert_eq!(seen[seen.len() - 2], Event::Progress { done_tokens: 12, total_tokens: 40 });
     // What was computed is there for the next request.
     let next = complete(&mut session, &prompt(40), at_most(1));
-    assert_eq!(next.usage.cached_tokens, 12);
+    assert_eq!(next.outcome.usage.cached_tokens, 12);
 }
 
 #[test]
@@ -269,7 +280,7 @@ fn a_cancellation_is_seen_between_steps_and_keeps_the_text() {
     stub.cancels_at = Some((2, cancel.clone()));
     let (mut session, log) = stub.session();
     let found = complete(&mut session, &prompt(3), Request { cancel, ..Request::default() });
-    assert_eq!(found.finish_reason, FinishReason::Cancelled);
+    assert_eq!(found.outcome.finish_reason, FinishReason::Cancelled);
     assert_eq!(found.text, session.text().tokenizer.decode(&[300, 301], true));
     assert_eq!(log.lock().unwrap().n_calls, 3);
 }
@@ -280,8 +291,8 @@ fn a_request_cancelled_before_it_starts_computes_nothing() {
     let cancel = Cancel::new();
     cancel.cancel();
     let found = complete(&mut session, &prompt(3), Request { cancel, ..Request::default() });
-    assert_eq!(found.finish_reason, FinishReason::Cancelled);
-    assert_eq!(found.usage, Usage { prompt_tokens: 3, ..Usage::default() });
+    assert_eq!(found.outcome.finish_reason, FinishReason::Cancelled);
+    assert_eq!(found.outcome.usage, Usage { prompt_tokens: 3, ..Usage::default() });
     assert_eq!(log.lock().unwrap().n_calls, 0);
 }
 
@@ -296,7 +307,7 @@ fn prompts_no_model_could_take_are_typed_errors() {
     assert_eq!(refused(&prompt(65)), RunnerError::ContextFull { context_length: 64, asked: 65 });
     assert_eq!(refused(&[5, 1024]), RunnerError::TokenOutOfRange { token: 1024, vocab_size: 1024 });
     assert_eq!(log.lock().unwrap().n_calls, 0);
-    assert_eq!(complete(&mut session, &prompt(64), at_most(1)).usage.completion_tokens, 1);
+    assert_eq!(complete(&mut session, &prompt(64), at_most(1)).outcome.usage.completion_tokens, 1);
 }
 
 #[test]
@@ -309,10 +320,15 @@ fn an_error_at_any_call_ends_the_reply_and_the_next_request_answers_like_a_fresh
         let (mut session, _) = stub.session();
         let mut reply = session.start(&prompt(10), request()).unwrap();
         let error = reply.by_ref().find_map(Result::err).expect("the call fails");
+        let DriveError::Recoverable(error) = error else { panic!("{error:?}") };
         assert_eq!(error.to_string(), "injected failure");
         assert!(reply.next().is_none(), "nothing comes after an error");
         let retried = complete(&mut session, &prompt(10), request());
-        assert_eq!((&retried.text, retried.finish_reason), (&expected.text, expected.finish_reason), "call {call}");
+        assert_eq!(
+            (&retried.text, retried.outcome.finish_reason),
+            (&expected.text, expected.outcome.finish_reason),
+            "call {call}"
+        );
         let other = complete(&mut session, &prompt(11)[1..], request());
         assert_eq!(other.text, complete(&mut Stub::mixing().session().0, &prompt(11)[1..], request()).text);
     }
@@ -325,7 +341,7 @@ fn a_second_prompt_computes_one_token_if_it_is_the_same_or_a_prefix() {
         complete(&mut session, &prompt(50), at_most(3));
         let before = log.lock().unwrap().computed.len();
         let found = complete(&mut session, &prompt(50)[..n], at_most(1));
-        assert_eq!(found.usage.cached_tokens, n - 1);
+        assert_eq!(found.outcome.usage.cached_tokens, n - 1);
         assert_eq!(log.lock().unwrap().computed[before..], [1]);
         let fresh = complete(&mut Stub::mixing().session().0, &prompt(50)[..n], at_most(1));
         assert_eq!(found.text, fresh.text);
@@ -338,7 +354,7 @@ fn a_prompt_that_goes_on_from_the_reply_reuses_the_reply_too() {
     let (mut session, _) = Stub::replying(5, &reply).session();
     complete(&mut session, &prompt(5), Request::default());
     let longer = [&prompt(5)[..], &reply, &[400, 401]].concat();
-    assert_eq!(complete(&mut session, &longer, at_most(1)).usage.cached_tokens, 8);
+    assert_eq!(complete(&mut session, &longer, at_most(1)).outcome.usage.cached_tokens, 8);
 }
 
 #[test]
@@ -358,7 +374,7 @@ fn a_runner_without_prefix_reuse_is_prefilled_once_whatever_the_chunk() {
     let request = || Request { chunk_tokens: 4, ..at_most(2) };
     let found = complete(&mut session, &prompt(30), request());
     assert_eq!(log.lock().unwrap().computed, [30, 1]);
-    assert_eq!(found.usage.cached_tokens, 0);
+    assert_eq!(found.outcome.usage.cached_tokens, 0);
     assert_eq!(found.text, complete(&mut Stub::mixing().session().0, &prompt(30), request()).text);
     complete(&mut session, &prompt(30), request());
     assert_eq!(log.lock().unwrap().computed[2..], [30, 1]);
@@ -413,6 +429,7 @@ fn logits_without_a_number_end_the_reply_with_an_error() {
     }
     let mut session = Session::new(Box::new(Broken(Stub::mixing())), text());
     let error = session.complete(&prompt(3), Request::default()).unwrap_err();
+    let Some(DriveError::Recoverable(error)) = error.downcast_ref() else { panic!("{error:#}") };
     assert!(matches!(error.downcast_ref(), Some(crate::sampling::SampleError::NoFiniteLogit { nan: VOCAB, .. })));
 }
 

@@ -1,0 +1,114 @@
+//! A request, from the queue to its end.
+
+use std::{sync::Arc, time::Instant};
+
+use async_channel::Sender;
+use kinfolk_decoder::Cancel;
+use kinfolk_text::Text;
+
+use super::{RequestError, Ticket};
+use crate::{
+    sampling::SampleOpts,
+    session::{Event, Generation, Request},
+};
+
+/// Whoever waits for a request.
+#[derive(Debug)]
+pub(super) struct Host {
+    events: Sender<Result<Event, RequestError>>,
+    cancel: Cancel,
+}
+
+impl Host {
+    /// Passes an event on. A host that is gone cancels its request.
+    pub fn send(&self, event: Event) {
+        if self.events.try_send(Ok(event)).is_err() {
+            self.cancel.cancel();
+        }
+    }
+
+    /// Says that the request has failed.
+    pub fn fail(&self, error: RequestError) {
+        // A host that is gone needs no answer.
+        drop(self.events.try_send(Err(error)));
+    }
+}
+
+/// A request nobody has looked at yet.
+#[derive(Debug)]
+pub(super) struct Job {
+    prompt: Vec<u32>,
+    request: Request,
+    asked_at: Instant,
+    host: Host,
+}
+
+impl Job {
+    pub fn new(prompt: &[u32], request: Request, asked_at: Instant) -> (Job, Ticket) {
+        let (events, receiver) = async_channel::unbounded();
+        let cancel = request.cancel.clone();
+        let ticket = Ticket { events: receiver, cancel: cancel.clone(), ended: false };
+        (Job { prompt: prompt.to_vec(), request, asked_at, host: Host { events, cancel } }, ticket)
+    }
+
+    pub fn fail(self, error: RequestError) {
+        self.host.fail(error);
+    }
+}
+
+/// A request on its way to tokens.
+pub(super) struct Slot<'t> {
+    pub generation: Generation<'t>,
+    /// Prompt tokens per step, at most.
+    pub chunk_tokens: usize,
+    pub deadline: Option<Instant>,
+    /// Place in the order of arrival.
+    pub arrival: u64,
+    host: Host,
+}
+
+impl<'t> Slot<'t> {
+    /// Looks at a request. `None`: it cannot be run, and has been told so.
+    pub fn new(
+        job: Job,
+        text: &'t Text,
+        sample: &SampleOpts,
+        vocab_size: usize,
+        context_length: usize,
+        arrival: u64,
+    ) -> Option<Slot<'t>> {
+        let Job { prompt, request, asked_at, host } = job;
+        let (chunk_tokens, deadline) = (request.chunk_tokens.max(1), request.deadline);
+        match Generation::new(text, &prompt, request, sample, vocab_size, context_length, asked_at) {
+            Ok(generation) => Some(Slot { generation, chunk_tokens, deadline, arrival, host }),
+            Err(error) => {
+                host.fail(RequestError::Invalid(Arc::new(error)));
+                None
+            }
+        }
+    }
+
+    /// Gives the host what has happened. Returns whether the request has ended.
+    pub fn deliver(&mut self) -> bool {
+        while let Some(event) = self.generation.next_event() {
+            self.host.send(event);
+        }
+        self.generation.has_ended()
+    }
+
+    /// Ends the request with an error, after what has happened before it.
+    pub fn fail(mut self, error: RequestError) {
+        if !self.deliver() {
+            self.host.fail(error);
+        }
+    }
+
+    /// Whether nobody wants the request any more.
+    pub fn cancel(&self) -> Cancel {
+        self.host.cancel.clone()
+    }
+
+    pub fn into_parts(self) -> (Generation<'t>, usize, Host) {
+        (self.generation, self.chunk_tokens, self.host)
+    }
+}

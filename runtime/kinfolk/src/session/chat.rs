@@ -1,0 +1,116 @@
+//! A conversation, turn by turn.
+
+use anyhow::Result;
+use kinfolk_text::{ParsedReply, RenderOptions, Tokenizer};
+use serde_json::{Value, json};
+
+use super::{Completion, Event, Request, Session};
+
+/// The turns of a conversation, and what they were in tokens.
+///
+/// Each turn is rendered with the model's chat template and goes on in the context of the one before, what the model generated included:
+/// its tokens are kept as they were chosen wherever their text is what the template puts there, since a model does not always choose the
+/// tokens that its tokenizer would. A turn that was changed, or that the template renders otherwise (some leave out reasoning of earlier
+/// turns), is computed from there on.
+#[derive(Clone, Debug, Default)]
+pub struct Chat {
+    messages: Vec<Value>,
+    options: RenderOptions,
+    /// Prompt and reply of the last turn.
+    tokens: Vec<u32>,
+}
+
+impl Chat {
+    /// An empty conversation, rendered with `options`; whatever they say, the assistant's turn is opened.
+    pub fn new(mut options: RenderOptions) -> Chat {
+        options.add_generation_prompt = true;
+        Chat { messages: Vec::new(), options, tokens: Vec::new() }
+    }
+
+    /// The messages so far, as templates see them.
+    pub fn messages(&self) -> &[Value] {
+        &self.messages
+    }
+
+    /// The messages, to change: an edited turn is computed anew from where it differs.
+    pub fn messages_mut(&mut self) -> &mut Vec<Value> {
+        &mut self.messages
+    }
+
+    /// Adds a message: a role and a text, or whatever else the template understands.
+    pub fn push(&mut self, message: Value) {
+        self.messages.push(message);
+    }
+
+    /// The prompt that lets the model answer the messages so far.
+    ///
+    /// # Errors
+    /// What the template or the tokenizer object to; a model without a template.
+    pub fn prompt(&self, session: &Session) -> Result<Vec<u32>> {
+        let rendered = session.text().chat_tokens(&self.messages, &self.options)?;
+        Ok(keep_chosen(&session.text().tokenizer, &self.tokens, rendered))
+    }
+
+    /// Lets the model answer. `on_event` sees every event as it comes. The answer joins the conversation, also one that was cut short.
+    ///
+    /// # Errors
+    /// As [`prompt`](Self::prompt) and [`Session::complete`]; the conversation is then as before.
+    pub fn answer(
+        &mut self,
+        session: &mut Session,
+        request: Request,
+        mut on_event: impl FnMut(&Event),
+    ) -> Result<Completion> {
+        let prompt = self.prompt(session)?;
+        let mut reply = session.start(&prompt, request)?;
+        let mut parts = ParsedReply::default();
+        let mut outcome = None;
+        for event in reply.by_ref() {
+            let event = event?;
+            on_event(&event);
+            match event {
+                Event::Reply(part) => parts.add(part),
+                Event::Done(done) => outcome = Some(done),
+                _ => {}
+            }
+        }
+        let outcome = outcome.ok_or_else(|| anyhow::anyhow!("expected the end of the reply, found no more events"))?;
+        self.tokens = reply.tokens().to_vec();
+        self.messages.push(message(&parts));
+        let completion = Completion { text: parts.content.clone(), parts, tokens: self.tokens.clone(), outcome };
+        Ok(completion)
+    }
+}
+
+/// A reply as templates see it.
+fn message(parts: &ParsedReply) -> Value {
+    let mut message = json!({"role": "assistant", "content": parts.content});
+    if !parts.reasoning.is_empty() {
+        message["reasoning_content"] = parts.reasoning.clone().into();
+    }
+    if !parts.tool_calls.is_empty() {
+        let call = |call: &kinfolk_text::ToolCall| json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}});
+        message["tool_calls"] = parts.tool_calls.iter().map(call).collect();
+    }
+    message
+}
+
+/// `rendered`, with the tokens that spell the text of `chosen` replaced by `chosen`, if it begins with that text and a token ends there.
+fn keep_chosen(tokenizer: &Tokenizer, chosen: &[u32], rendered: Vec<u32>) -> Vec<u32> {
+    let shared = super::common_prefix(chosen, &rendered);
+    let spell = |ids: &[u32]| ids.iter().map(|&id| tokenizer.token_bytes(id)).collect::<Option<Vec<_>>>();
+    let Some(text) = spell(&chosen[shared..]).map(|pieces| pieces.concat()) else { return rendered };
+    let mut rest = text.as_slice();
+    for (i, &id) in rendered.iter().enumerate().skip(shared) {
+        if rest.is_empty() {
+            return [chosen, &rendered[i..]].concat();
+        }
+        // Control tokens are themselves, not their spelling.
+        let Some(piece) = tokenizer.token_bytes(id).filter(|_| !tokenizer.is_special(id)) else { break };
+        match rest.strip_prefix(&*piece) {
+            Some(after) => rest = after,
+            None => break,
+        }
+    }
+    rendered
+}
