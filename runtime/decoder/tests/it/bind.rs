@@ -6,7 +6,10 @@ use kinfolk_decoder::{
 };
 use serde_json::json;
 
-use crate::checkpoint::{describe, fixture, source, tensors};
+use crate::{
+    checkpoint::{describe, fixture, source, tensors},
+    warnings::during,
+};
 
 #[track_caller]
 fn problems(decoder: &Decoder, source: &Source) -> Vec<BindProblem> {
@@ -266,4 +269,23 @@ fn a_load_for_embeddings_takes_no_notice_of_the_head() {
         assert!(decoder.tensors(&source, LoadRole::Embedding).all(|tensor| tensor.name != "lm_head.weight"));
     }
     assert!(decoder.bind(&with_head("F32", vec![7, 8])).is_err(), "text does look at it");
+}
+
+#[test]
+fn a_head_that_the_config_promises_and_nobody_finds_is_warned_of_where_it_would_be_used() {
+    // B7.
+    let warnings = |tie: serde_json::Value, tensors: &[_], role| {
+        let mut keys = crate::checkpoint::keys();
+        keys.as_object_mut().unwrap().extend(tie.as_object().unwrap().clone());
+        let mut source = source(tensors);
+        source.set_config(kinfolk_decoder::Config::from_json("config.json", &keys.to_string()).unwrap());
+        let decoder = describe(tie).unwrap();
+        during(|| decoder.bind_for(&source, role).map(drop)).1
+    };
+    let untied = || json!({ "tie_word_embeddings": false });
+    assert_eq!(warnings(untied(), &tensors(), LoadRole::Text), 1);
+    assert_eq!(warnings(untied(), &tensors(), LoadRole::Embedding), 0);
+    assert_eq!(warnings(json!({}), &tensors(), LoadRole::Text), 0);
+    let with_head = [tensors(), vec![("lm_head.weight".to_owned(), "F32", vec![5, 8])]].concat();
+    assert_eq!(warnings(untied(), &with_head, LoadRole::Text), 0);
 }

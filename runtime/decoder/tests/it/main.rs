@@ -4,3 +4,4 @@ mod bind;
 mod checkpoint;
 mod config;
 mod rope;
+mod warnings;

@@ -195,6 +195,26 @@ fn the_tokenizer_s_own_tokens_stand_around_the_text_and_the_last_is_pooled() {
 }
 
 #[test]
+fn a_token_that_the_tokenizer_s_post_processor_adds_is_there_and_pooled() {
+    // As in Qwen3-Embedding: the token at the end is neither BOS nor EOS by the tokenizer's config.
+    let bare = |config: String| config.replace("\"add_bos_token\": true", "\"add_bos_token\": false");
+    let directory = checkpoint(bare, &[]);
+    let path = directory.path().join("tokenizer.json");
+    let mut tokenizer: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let end = serde_json::json!({ "SpecialToken": { "id": "<|im_start|>", "type_id": 0 } });
+    let text = serde_json::json!({ "Sequence": { "id": "A", "type_id": 0 } });
+    tokenizer["post_processor"] = serde_json::json!({
+        "type": "TemplateProcessing", "single": [text, end], "pair": [text, end],
+        "special_tokens": { "<|im_start|>": { "id": "<|im_start|>", "ids": [1], "tokens": ["<|im_start|>"] } }
+    });
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+    let (mut embedder, model) = open(directory.path());
+    let tokens = [embedder.encode("a fox").unwrap(), vec![1]].concat();
+    close(&embed(&mut embedder, "a fox", |_| {}), &at_length_one(hidden(&*model, &tokens).last().unwrap()));
+    close(&embed(&mut embedder, "", |_| {}), &at_length_one(&hidden(&*model, &[1])[0]));
+}
+
+#[test]
 fn a_text_that_is_too_long_is_refused_with_both_numbers_or_cut_on_request() {
     // N4.
     let (mut embedder, model) = open(checkpoint(with_eos, &[]).path());
