@@ -74,6 +74,13 @@ impl TokenMask {
         &self.words
     }
 
+    /// Keeps the tokens that are in the other set too, which may be over a smaller vocabulary.
+    pub fn intersect(&mut self, other: &TokenMask) {
+        for (i, word) in self.words.iter_mut().enumerate() {
+            *word &= other.words.get(i).copied().unwrap_or(0);
+        }
+    }
+
     /// Puts in the tokens of another set given as [`words`](Self::words); those outside the vocabulary are ignored.
     pub fn insert_words(&mut self, words: &[u32]) {
         for (into, word) in self.words.iter_mut().zip(words) {
