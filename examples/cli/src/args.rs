@@ -229,6 +229,9 @@ pub struct EmbedArgs {
     /// checkpoint's own].
     #[arg(long, value_name = "MODE")]
     pub pooling: Option<Pooling>,
+    /// Scale vectors to length 1, also if the checkpoint does not.
+    #[arg(long, conflicts_with = "no_normalize")]
+    pub normalize: bool,
     /// Leave vectors the length they have, also if the checkpoint scales them to length 1.
     #[arg(long)]
     pub no_normalize: bool,

@@ -46,7 +46,7 @@ fn embed(args: &EmbedArgs, texts: &[String], cancel: &Cancel) -> Result<Embeddin
     let mut request = EmbedRequest::default();
     request.prompt = args.prompt.prompt();
     request.truncate = args.truncate;
-    request.normalize = args.no_normalize.then_some(false);
+    request.normalize = (args.normalize || args.no_normalize).then_some(args.normalize);
     request.dimensions = args.dimensions;
     request.cancel = cancel.clone();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

@@ -84,6 +84,7 @@ fn the_checkpoint_s_own_files_say_how_and_options_say_otherwise() {
     let of = |args: &[&str]| vectors(&kinfolk(&[&["embed", &model], args].concat()).ok()).remove(0);
     let plain = of(&["a fox"]);
     assert!((length(&plain) - 1.0).abs() > 0.1, "no module normalises");
+    assert!((length(&of(&["a fox", "--normalize"])) - 1.0).abs() < 1e-5);
     assert_eq!(of(&["a fox", "--pooling", "mean"]), plain);
     assert_ne!(of(&["a fox", "--pooling", "last"]), plain);
     assert_eq!(of(&["a fox", "--query"]), of(&["find: a fox"]));
@@ -102,10 +103,15 @@ fn what_cannot_be_done_is_refused_by_name() {
     );
     let model = embedding_model(&scratch, "");
     let line = kinfolk(&["embed", &model, "a fox", "--prompt", "haiku"]).refusal();
-    assert!(line.contains("expected one of [query, title], found `haiku`"), "{line}");
+    assert!(line.contains("expected one of [`query`, `title`], found `haiku`"), "{line}");
     let line = kinfolk(&["embed", &model, "a fox", "--dimensions", "193"]).refusal();
     assert!(line.contains("dimensions: expected 1 to 192, found 193"), "{line}");
-    for wrong in [vec!["--pooling", "median"], vec!["--query", "--document"], vec!["--dimensions", "0"]] {
+    for wrong in [
+        vec!["--pooling", "median"],
+        vec!["--query", "--document"],
+        vec!["--normalize", "--no-normalize"],
+        vec!["--dimensions", "0"],
+    ] {
         assert_eq!(kinfolk(&[&["embed", &model, "a fox"], wrong.as_slice()].concat()).code(), Some(2), "{wrong:?}");
     }
     assert_eq!(kinfolk(&["embed", &model]).code(), Some(2), "no text");

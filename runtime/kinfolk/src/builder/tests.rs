@@ -16,6 +16,10 @@ fn what_only_a_session_could_honour_is_refused_by_build() {
     assert!(reason(builder().stream(|_| {}).build()).starts_with("`stream` needs text"));
     assert!(reason(builder().sample(SampleOpts::greedy()).build()).starts_with("`sample` needs a generation"));
     assert!(reason(LmRunnerBuilder::new().build()).starts_with("no weights"));
+    let error = builder().stream(|_| {}).embedder().err().unwrap().to_string();
+    assert_eq!(error, "`stream` needs text: expected `session()`, found `embedder()`");
+    let error = builder().sample(SampleOpts::greedy()).embedder().err().unwrap().to_string();
+    assert_eq!(error, "`sample` needs a generation: expected `session()`, found `embedder()`");
 }
 
 #[test]

@@ -15,6 +15,8 @@ use super::{
     pooling::{Pooling, PoolingMode},
 };
 
+/// What file systems take for a name.
+const MAX_PATH_BYTES: usize = 255;
 /// Each of these files is a kilobyte or so.
 const MAX_FILE_BYTES: usize = 1 << 20;
 const MODULES: &str = "modules.json";
@@ -191,6 +193,10 @@ struct PromptsFile {
 }
 
 fn read_modules(source: &Source, modules: &[Module], conventions: &mut EmbeddingConventions) -> Result<()> {
+    if let Some(module) = modules.iter().find(|module| module.path.len() > MAX_PATH_BYTES) {
+        let reason = format!("expected paths of at most {MAX_PATH_BYTES} bytes, found {}", quoted(&module.path));
+        return Err(malformed(MODULES, reason));
+    }
     let kinds: Vec<Option<&str>> = modules.iter().map(Module::kind).collect();
     let mut rest = modules.iter().zip(kinds).peekable();
     let mut next = |wanted: &str| rest.next_if(|(_, kind)| *kind == Some(wanted)).map(|(module, _)| module);
@@ -294,9 +300,10 @@ fn read_pooling(source: &Source, path: &str) -> Result<(Pooling, bool)> {
 fn check_width(source: &Source, path: &str, file: &Map<String, Value>) -> Result<()> {
     let width = ["word_embedding_dimension", "embedding_dimension"].iter().find_map(|key| Some((key, file.get(*key)?)));
     match (width, source.config().opt_usize("hidden_size")?) {
-        (Some((key, found)), Some(expected)) if found.as_u64() != Some(expected as u64) => {
-            Err(malformed(path, format!("key `{key}`: expected the hidden size {expected}, found {found}")))
-        }
+        (Some((key, found)), Some(expected)) if found.as_u64() != Some(expected as u64) => Err(malformed(
+            path,
+            format!("key `{key}`: expected the hidden size {expected}, found {}", quoted(&found.to_string())),
+        )),
         _ => Ok(()),
     }
 }
@@ -325,7 +332,9 @@ fn read<T: DeserializeOwned>(source: &Source, path: &str) -> Result<Option<T>> {
     if text.len() > MAX_FILE_BYTES {
         return Err(malformed(path, format!("expected at most {MAX_FILE_BYTES} bytes, found {}", text.len())));
     }
-    serde_json::from_str(&text).map(Some).map_err(|e| malformed(path, format!("expected JSON of its kind, found {e}")))
+    serde_json::from_str(&text)
+        .map(Some)
+        .map_err(|e| malformed(path, format!("expected JSON of its kind, found {}", quoted(&e.to_string()))))
 }
 
 fn malformed(path: &str, reason: String) -> ConventionsError {

@@ -1,5 +1,7 @@
 //! What can be wrong with a request for embeddings.
 
+use kinfolk_weights::quoted;
+
 /// What a caller of [`Embedder::embed`](super::Embedder::embed) can do wrong. Found with `downcast_ref` inside its `anyhow::Error`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -21,7 +23,7 @@ pub enum EmbedError {
         text: usize,
     },
     /// The checkpoint has no prompt of this name.
-    #[error("prompt: expected one of [{}], found `{asked}`", known.join(", "))]
+    #[error("prompt: expected one of [{}], found `{asked}`", list(known))]
     UnknownPrompt {
         /// The name asked for.
         asked: String,
@@ -44,4 +46,14 @@ pub enum EmbedError {
         /// What was asked.
         asked: String,
     },
+}
+
+/// Names from a file, which may be many and long.
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let mut shown: Vec<String> = names.iter().take(SHOWN).map(|name| quoted(name)).collect();
+    if names.len() > SHOWN {
+        shown.push(format!("and {} more", names.len() - SHOWN));
+    }
+    shown.join(", ")
 }

@@ -38,6 +38,7 @@ fn read(files: &[(&str, &str)]) -> Result<EmbeddingConventions, ConventionsError
 #[track_caller]
 fn refused(files: &[(&str, &str)], parts: &[&str]) {
     let text = read(files).unwrap_err().to_string();
+    assert!(text.len() < 500, "{} bytes of message", text.len());
     assert!(parts.iter().all(|part| text.contains(part)), "{parts:?} in: {text}");
 }
 
@@ -120,6 +121,10 @@ fn prompts_are_found_by_name_and_by_what_they_are_for() {
     let known = ["blank", "passage", "query"].map(str::to_owned).to_vec();
     let unknown = EmbedError::UnknownPrompt { asked: "haiku".to_owned(), known };
     assert_eq!(text(Prompt::Named("haiku".to_owned())), Err(unknown));
+    let mut many = EmbeddingConventions::default();
+    many.prompts.extend((0..1000).map(|i| (format!("{i:0>2000}"), String::new())));
+    let error = many.prompt_text(&Prompt::Named("haiku".to_owned())).unwrap_err().to_string();
+    assert!(error.len() < 2000 && error.ends_with("and 990 more], found `haiku`"), "{error}");
     let none = EmbeddingConventions::default();
     for prompt in [Prompt::Default, Prompt::Query, Prompt::Document] {
         assert_eq!(none.prompt_text(&prompt).unwrap(), "");
@@ -158,6 +163,8 @@ fn what_would_change_the_vector_and_is_not_there_is_refused_by_name() {
 fn damaged_files_are_named_with_what_was_expected() {
     let long = " ".repeat(MAX_FILE_BYTES + 1);
     let deep = "[".repeat(100_000);
+    let wordy = format!("{{\"pooling_mode\": \"{}\"}}", "x".repeat(100_000));
+    let far = MODULES.replace("1_Pooling", &"x/".repeat(100_000));
     for (name, text, part) in [
         ("modules.json", "", "expected JSON"),
         ("modules.json", "{}", "expected JSON"),
@@ -165,8 +172,12 @@ fn damaged_files_are_named_with_what_was_expected() {
         ("modules.json", deep.as_str(), "expected JSON"),
         ("modules.json", long.as_str(), "at most 1048576 bytes"),
         ("modules.json", r#"[{"path": "", "type": 3}]"#, "expected JSON"),
+        ("modules.json", far.as_str(), "paths of at most 255 bytes"),
+        ("modules.json", wordy.as_str(), "expected JSON"),
+        ("1_Pooling/config.json", wordy.as_str(), "pooling `xxx"),
+        ("config_sentence_transformers.json", wordy.replace("pooling_mode", "prompts").as_str(), "expected JSON"),
         ("1_Pooling/config.json", "[]", "expected JSON"),
-        ("1_Pooling/config.json", r#"{"word_embedding_dimension": 49}"#, "expected the hidden size 48, found 49"),
+        ("1_Pooling/config.json", r#"{"word_embedding_dimension": 49}"#, "expected the hidden size 48, found `49`"),
         ("1_Pooling/config.json", r#"{"pooling_mode": 3}"#, "`pooling_mode`: expected a name"),
         ("1_Pooling/config.json", r#"{"pooling_mode": []}"#, "pooling ``"),
         (
