@@ -2,6 +2,17 @@
 //!
 //! An [`Embedder`] is a model and its text layer with the [`EmbeddingConventions`] of its checkpoint: how to pool, whether to normalise, what to
 //! put before a query. [`LmRunnerBuilder::embedder`](crate::LmRunnerBuilder::embedder) opens one without bringing up the model's head.
+//!
+//! # Example
+//! ```no_run
+//! use kinfolk::embedding::{EmbedRequest, Prompt};
+//!
+//! let mut embedder = kinfolk::LmRunnerBuilder::new().weights("Qwen3-Embedding-0.6B").embedder()?;
+//! let mut request = EmbedRequest::default();
+//! request.prompt = Prompt::Query;
+//! let query = embedder.embed(&["why is the sky blue?"], &request)?.vectors;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod conventions;
 mod error;
@@ -158,6 +169,14 @@ impl Embedder {
         self.conventions.max_seq_length.map_or(context_length, |limit| limit.min(context_length))
     }
 
+    /// Numbers of a vector before any are left out. `None`: only the runner, which pools by itself, knows.
+    pub fn dimensions(&self) -> Option<usize> {
+        match &self.model {
+            Pooled::Here(model) => Some(model.decoder().embedding.hidden_size * self.conventions.pooling.modes().len()),
+            Pooled::ByRunner(_) => None,
+        }
+    }
+
     /// Embeds texts. Control tokens written in them, or in a prompt, are ordinary characters.
     ///
     /// What comes out for a text does not depend on the others. Tokens around a text (BOS, EOS, …) are those its tokenizer puts there,
@@ -191,6 +210,9 @@ impl Embedder {
     }
 
     fn embed_inputs(&mut self, inputs: &[Input], n_left_out: usize, request: &EmbedRequest) -> Result<Embeddings> {
+        if let (Some(asked), Some(width)) = (request.dimensions, self.dimensions()) {
+            check_dimensions(asked, width)?;
+        }
         let mut vectors = match &mut self.model {
             Pooled::Here(model) => pool_all(&**model, inputs, &self.conventions.pooling, n_left_out, request)?,
             Pooled::ByRunner(runner) => {
@@ -289,16 +311,17 @@ fn embed_all(runner: &mut dyn LmRunner, inputs: &[Input], cancel: &Cancel) -> Re
 /// The dimensions asked for, scaled to length 1 if they are to be.
 fn finish(vector: &mut Vec<f32>, normalized: bool, dimensions: Option<usize>) -> Result<(), EmbedError> {
     if let Some(asked) = dimensions {
-        let width = vector.len();
-        if !(1..=width).contains(&asked) {
-            return Err(EmbedError::Dimensions { asked, width });
-        }
+        check_dimensions(asked, vector.len())?;
         vector.truncate(asked);
     }
     if normalized {
         normalize(vector);
     }
     Ok(())
+}
+
+fn check_dimensions(asked: usize, width: usize) -> Result<(), EmbedError> {
+    if (1..=width).contains(&asked) { Ok(()) } else { Err(EmbedError::Dimensions { asked, width }) }
 }
 
 #[cfg(test)]

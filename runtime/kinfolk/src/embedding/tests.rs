@@ -259,6 +259,7 @@ fn fewer_dimensions_are_the_first_ones_and_normalised_again() {
     let whole = embed(&mut embedder, TEXTS[0], |_| {});
     close(&embed(&mut embedder, TEXTS[0], |r| r.dimensions = Some(32)), &at_length_one(&whole[..32]));
     close(&embed(&mut embedder, TEXTS[0], |r| r.dimensions = Some(WIDTH)), &whole);
+    assert_eq!(embedder.dimensions(), Some(WIDTH));
     let raw = embed(&mut embedder, TEXTS[0], |r| r.normalize = Some(false));
     let choose = |r: &mut EmbedRequest| (r.dimensions, r.normalize) = (Some(32), Some(false));
     assert_eq!(embed(&mut embedder, TEXTS[0], choose), raw[..32]);
@@ -336,6 +337,9 @@ fn a_runner_that_pools_by_itself_is_not_told_how() {
     let second = tokens(&embedder, "Once upon a time")[1] as f32;
     close(&embed(&mut embedder, "Once upon a time", |r| r.normalize = Some(false)), &[0.0, second]);
     close(&embed(&mut embedder, "Once upon a time", |_| {}), &[0.0, 1.0]);
+    assert_eq!(embedder.dimensions(), None);
+    let wide = EmbedRequest { dimensions: Some(3), ..EmbedRequest::default() };
+    assert_eq!(refused(&mut embedder, &["a"], &wide), EmbedError::Dimensions { asked: 3, width: 2 });
     let asked = "mean".to_owned();
     let refusal = EmbedError::RunnerPools { family: "stub".to_owned(), asked };
     assert_eq!(embedder.set_pooling(PoolingMode::Mean.into()), Err(refusal));

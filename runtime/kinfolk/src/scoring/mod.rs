@@ -2,6 +2,18 @@
 //!
 //! [`score`] and [`score_all`] give log-probabilities (natural logarithm) of a continuation after a context, from the model's raw
 //! distribution: no temperature, no filter. [`perplexity`] makes of them one figure for a long text.
+//!
+//! # Example
+//! ```no_run
+//! use kinfolk::{scoring::{ScorePair, score}, text::Text};
+//!
+//! let source = kinfolk::decoder::Source::open("model.gguf")?;
+//! let text = Text::from_source(&source, &[])?;
+//! let mut runner = kinfolk::LmRunnerBuilder::new().source(source).build()?;
+//! let pair = ScorePair::of_text(&text, "The capital of France is", " Paris")?;
+//! println!("{}", score(&mut runner, &pair.context, &pair.continuation)?.total);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod error;
 mod perplexity;
