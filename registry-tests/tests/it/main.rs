@@ -1,6 +1,7 @@
 //! Tests that link every family.
 
 mod absences;
+mod admission;
 mod conformance;
 mod conventions;
 mod dispatch;

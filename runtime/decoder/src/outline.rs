@@ -13,13 +13,12 @@ impl Decoder {
     pub fn outline(&self, named: &Source, stored: Dtype, untied: bool) -> Vec<TensorInfo> {
         let knows_names = named.tensors().next().is_some();
         let table = self.slots().into_iter().filter_map(|SlotShape { slot, shape, optional }| {
-            let name = match self.info(slot, named) {
-                Some(info) => info.name.clone(),
-                None if knows_names || (optional && !(untied && slot.pattern == HEAD && !slot.bias)) => return None,
-                None => {
-                    let candidates = self.names.candidates(slot, named);
-                    format!("{}{}", candidates.first()?, suffixes(slot).first()?)
-                }
+            let name = if knows_names {
+                self.info(slot, named)?.name.clone()
+            } else {
+                let is_there = !optional || (untied && slot.pattern == HEAD && !slot.bias);
+                let candidates = if is_there { self.names.candidates(slot, named) } else { Vec::new() };
+                format!("{}{}", candidates.first()?, suffixes(slot).first()?)
             };
             Some(TensorInfo { name, dtype: stored_as(stored, &shape), shape })
         });

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use kinfolk_decoder::{Config, Decoder, Source};
-use kinfolk_weights::{Dtype, ListedModel, Listing, TensorInfo, WeightFormat, WeightsError};
+use kinfolk_decoder::{Config, Decoder, Source, stored_as};
+use kinfolk_weights::{Dtype, ListedModel, Listing, TensorInfo, WeightFormat};
 
 use super::{Basis, Refused};
 
@@ -17,20 +17,55 @@ pub(super) struct Listed {
     pub file_bytes: Option<u64>,
 }
 
+/// Every tensor of a description, by name and shape, where the head is tied and where it is not.
+struct Tables {
+    tied: Vec<TensorInfo>,
+    untied: Vec<TensorInfo>,
+}
+
+impl Tables {
+    /// `names`: what an index lists, which then says whether there is a head.
+    fn new(
+        listing: &Listing,
+        names: Option<&BTreeSet<String>>,
+        config: &Config,
+        decoder: &Decoder,
+    ) -> Result<Tables, Refused> {
+        let named = names.into_iter().flatten().map(|name| known_by_name(name)).collect();
+        let named = Source::outline(listing.path(), WeightFormat::Safetensors, config.clone(), named)?;
+        let table = |untied| decoder.outline(&named, Dtype::F32, untied);
+        Ok(Tables { tied: table(false), untied: table(true) })
+    }
+
+    fn of(&self, untied: bool) -> &[TensorInfo] {
+        if untied { &self.untied } else { &self.tied }
+    }
+
+    /// Bytes of all tensors with projections as `dtype`.
+    fn bytes(&self, dtype: Dtype, untied: bool) -> u64 {
+        let bytes = |info: &TensorInfo| stored_as(dtype, &info.shape).bytes_for(info.n_elements()).unwrap_or(0) as u64;
+        self.of(untied).iter().map(bytes).fold(0, u64::saturating_add)
+    }
+}
+
 impl Listed {
     /// The table that `decoder` gives the files `model` of `listing`.
     ///
     /// # Errors
     /// If no such table can be.
     pub fn new(listing: &Listing, model: &ListedModel, config: &Config, decoder: &Decoder) -> Result<Listed, Refused> {
-        let outline = |tensors| Source::outline(listing.path(), model.format, config.clone(), tensors);
-        let named = outline(model.tensor_names.iter().flatten().map(|name| known_by_name(name)).collect())?;
-        let table = |dtype, untied| -> Result<Source, WeightsError> { outline(decoder.outline(&named, dtype, untied)) };
+        let tables = Tables::new(listing, model.tensor_names.as_ref(), config, decoder)?;
+        Self::with(&tables, listing, model, config)
+    }
+
+    fn with(tables: &Tables, listing: &Listing, model: &ListedModel, config: &Config) -> Result<Listed, Refused> {
         let (dtype, untied, basis) = match model.format {
-            WeightFormat::Gguf => gguf_type(model, config, table)?,
-            _ => float_type(model, config, table)?,
+            WeightFormat::Gguf => gguf_type(model, config, tables)?,
+            _ => float_type(model, config, tables)?,
         };
-        let source = table(dtype, untied)?;
+        let tensors = tables.of(untied).iter().cloned();
+        let stored = tensors.map(|info| TensorInfo { dtype: stored_as(dtype, &info.shape), ..info }).collect();
+        let source = Source::outline(listing.path(), model.format, config.clone(), stored)?;
         let describes_all = |names: &BTreeSet<String>| names.iter().all(|name| source.info(name).is_some());
         let nothing_else = model.tensor_names.as_ref().is_none_or(describes_all);
         let file_bytes = sizes(model).filter(|_| nothing_else);
@@ -44,10 +79,11 @@ pub(super) fn alternatives(
     files: &[String],
     decoder: &Decoder,
 ) -> Vec<(String, Source, Option<u64>)> {
-    let Some(config) = listing.config() else { return Vec::new() };
-    let others = listing.gguf_models().unwrap_or_default().into_iter().filter(|model| model.files != files);
-    let weighed = others.filter_map(|model| {
-        let listed = Listed::new(listing, &model, config, decoder).ok()?;
+    let others = || listing.gguf_models().unwrap_or_default().into_iter().filter(|model| model.files != files);
+    let Some(config) = listing.config().filter(|_| others().next().is_some()) else { return Vec::new() };
+    let Ok(tables) = Tables::new(listing, None, config, decoder) else { return Vec::new() };
+    let weighed = others().filter_map(|model| {
+        let listed = Listed::with(&tables, listing, &model, config).ok()?;
         Some((model.files.into_iter().next()?, listed.source, listed.file_bytes))
     });
     weighed.collect()
@@ -63,23 +99,19 @@ fn sizes(model: &ListedModel) -> Option<u64> {
     model.n_bytes.max(model.tensor_bytes)
 }
 
-/// The type of safetensors. The config says, unless the files are too large for that.
-fn float_type(
-    model: &ListedModel,
-    config: &Config,
-    table: impl Fn(Dtype, bool) -> Result<Source, WeightsError>,
-) -> Result<(Dtype, bool, Basis), Refused> {
+/// The type of safetensors, and whether they have a head. The config says the type, unless the files are too large for that.
+fn float_type(model: &ListedModel, config: &Config, tables: &Tables) -> Result<(Dtype, bool, Basis), Refused> {
     let said = match config.opt_str("torch_dtype")? {
         Some(name) => float_named(name),
         None => config.opt_str("dtype")?.and_then(float_named),
     };
-    let assumed = said.unwrap_or(Dtype::F32);
-    let untied = is_untied(model, config, |untied| table(assumed, untied))?;
+    let untied = is_untied(model, config, tables, &said.map_or(vec![Dtype::F32, Dtype::BF16], |dtype| vec![dtype]))?;
     let Some(n_bytes) = sizes(model) else {
-        return Ok((assumed, untied, if said.is_some() { Basis::Config } else { Basis::Assumed }));
+        let basis = if said.is_some() { Basis::Config } else { Basis::Assumed };
+        return Ok((said.unwrap_or(Dtype::F32), untied, basis));
     };
     // Between the two widths that checkpoints have, at three bytes.
-    let wide = n_bytes / 3 > table(Dtype::F32, untied)?.tensor_bytes() / 4;
+    let wide = n_bytes / 3 > tables.bytes(Dtype::F32, untied) / 4;
     Ok(match said {
         Some(dtype) if dtype.block_bytes() >= 4 || !wide => (dtype, untied, Basis::Config),
         _ if wide => (Dtype::F32, untied, Basis::FileSizes),
@@ -88,41 +120,29 @@ fn float_type(
 }
 
 /// The type of most tensors of GGUF files: what the name says, or the one nearest in size.
-fn gguf_type(
-    model: &ListedModel,
-    config: &Config,
-    table: impl Fn(Dtype, bool) -> Result<Source, WeightsError>,
-) -> Result<(Dtype, bool, Basis), Refused> {
+fn gguf_type(model: &ListedModel, config: &Config, tables: &Tables) -> Result<(Dtype, bool, Basis), Refused> {
     const USUAL: [Dtype; 8] =
         [Dtype::F32, Dtype::F16, Dtype::Q8_0, Dtype::Q6_K, Dtype::Q5_K, Dtype::Q4_K, Dtype::Q3_K, Dtype::Q2_K];
     let hint = model.files.first().and_then(|name| Dtype::from_file_name(name));
-    let untied = is_untied(model, config, |untied| table(hint.unwrap_or(Dtype::Q4_K), untied))?;
+    let untied = is_untied(model, config, tables, hint.as_slice())?;
     if let Some(dtype) = hint {
         return Ok((dtype, untied, Basis::FileName));
     }
     let n_bytes = sizes(model).unwrap_or(u64::MAX);
-    let mut nearest = (u64::MAX, Dtype::F32);
-    for dtype in USUAL {
-        nearest = nearest.min((table(dtype, untied)?.tensor_bytes().abs_diff(n_bytes), dtype));
-    }
-    Ok((nearest.1, untied, Basis::FileSizes))
+    let nearest = USUAL.into_iter().min_by_key(|&dtype| tables.bytes(dtype, untied).abs_diff(n_bytes));
+    Ok((nearest.unwrap_or(Dtype::F32), untied, Basis::FileSizes))
 }
 
-/// Whether the head has weights of its own: by the files' sizes where those are known, else as the config says. Where it says nothing
-/// they are tied, as transformers takes it.
-fn is_untied(
-    model: &ListedModel,
-    config: &Config,
-    table: impl Fn(bool) -> Result<Source, WeightsError>,
-) -> Result<bool, Refused> {
+/// Whether the head has weights of its own: by the files' sizes where those leave no doubt, else as the config says. Where it says
+/// nothing they are tied, as transformers takes it. `dtypes`: what the weights may be stored as.
+fn is_untied(model: &ListedModel, config: &Config, tables: &Tables, dtypes: &[Dtype]) -> Result<bool, Refused> {
     let said = config.opt_bool("tie_word_embeddings")?.is_some_and(|tied| !tied);
     let Some(n_bytes) = sizes(model).filter(|_| model.tensor_names.is_none() && !config.has("vision_config")) else {
         return Ok(said);
     };
-    let [tied, untied] = [table(false)?, table(true)?].map(|source| source.tensor_bytes().abs_diff(n_bytes));
-    // Sizes decide only where they leave no doubt.
     let tolerance = n_bytes / 50;
-    Ok(match (tied <= tolerance, untied <= tolerance) {
+    let fits = |untied| dtypes.iter().any(|&dtype| tables.bytes(dtype, untied).abs_diff(n_bytes) <= tolerance);
+    Ok(match (fits(false), fits(true)) {
         (true, false) => false,
         (false, true) => true,
         _ => said,

@@ -167,17 +167,17 @@ pub struct Memory {
     pub cache_bytes: u64,
     /// What a forward pass of [`Workload::CHUNK_TOKENS`] works in.
     pub scratch_bytes: u64,
-    /// Tokenizer and chat template, by the size of the vocabulary: the one figure that is a rule of thumb.
-    pub text_bytes: u64,
+    /// The program around it, and tokenizer and chat template by the size of the vocabulary: the one figure that is a rule of thumb.
+    pub host_bytes: u64,
     /// All of it.
     pub total_bytes: u64,
 }
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [weights, cache, scratch, text] =
-            [self.weight_bytes, self.cache_bytes, self.scratch_bytes, self.text_bytes].map(refusal::mib);
-        write!(f, "{weights} MiB of weights, {scratch} to compute in, {text} of vocabulary and {cache}")
+        let [weights, cache, scratch, host] =
+            [self.weight_bytes, self.cache_bytes, self.scratch_bytes, self.host_bytes].map(refusal::mib);
+        write!(f, "{weights} MiB of weights, {scratch} to compute in, {host} of program and vocabulary and {cache}")
     }
 }
 

@@ -5,9 +5,12 @@ use kinfolk_decoder::{Decoder, Executor, LoadRole, Source, Weights, Workload};
 use super::{Memory, TooLarge, remedies::remedies};
 use crate::load::LoadChoiceError;
 
-/// Memory that one token of a vocabulary takes in tokenizer and detokenizer. Measured in the text layer: 470 bytes with the 49,152
+/// Memory that one token of a vocabulary takes in tokenizer and detokenizer. Measured in the text layer: 480 bytes with the 49,152
 /// tokens and merges of SmolLM2, 240 with the 262,144 of Gemma 3.
 const TEXT_BYTES_PER_TOKEN: u64 = 300;
+
+/// Memory of a program without a model: what `kinfolk families` takes.
+const PROGRAM_BYTES: u64 = 14 << 20;
 
 /// A described model with the table of its tensors, on one executor.
 #[derive(Clone, Copy)]
@@ -25,12 +28,13 @@ impl Candidate<'_> {
         let need = self.executor.memory(self.decoder, weights, workload);
         let weight_bytes = need.weight_bytes.max(self.file_bytes_of(workload.role));
         let text_bytes = (self.decoder.embedding.vocab_size as u64).saturating_mul(TEXT_BYTES_PER_TOKEN);
-        let parts = [weight_bytes, need.cache_bytes, need.scratch_bytes, text_bytes];
+        let host_bytes = text_bytes.saturating_add(PROGRAM_BYTES);
+        let parts = [weight_bytes, need.cache_bytes, need.scratch_bytes, host_bytes];
         Memory {
             weight_bytes,
             cache_bytes: need.cache_bytes,
             scratch_bytes: need.scratch_bytes,
-            text_bytes,
+            host_bytes,
             total_bytes: parts.into_iter().fold(0, u64::saturating_add),
         }
     }
