@@ -359,12 +359,12 @@ fn in_words(i: &Inspection) -> String {
 impl Needed {
     fn in_words(&self) -> String {
         let m = &self.memory;
-        let [weights, cache, scratch, text, total] =
-            [m.weight_bytes, m.cache_bytes, m.scratch_bytes, m.text_bytes, m.total_bytes].map(print::bytes);
+        let [weights, cache, scratch, host, total] =
+            [m.weight_bytes, m.cache_bytes, m.scratch_bytes, m.host_bytes, m.total_bytes].map(print::bytes);
         let times = if self.n_sequences > 1 { format!("{} × ", self.n_sequences) } else { String::new() };
         let tokens = self.context_length;
         format!(
-            "{weights} weights + {cache} for {times}{tokens} tokens + {scratch} to compute in + {text} of vocabulary = {total}"
+            "{weights} weights + {cache} for {times}{tokens} tokens + {scratch} to compute in + {host} of program and vocabulary = {total}"
         )
     }
 }
