@@ -136,6 +136,88 @@ fn inspect_says_what_a_model_is_and_needs() {
 }
 
 #[test]
+fn inspect_holds_a_model_against_the_memory_there_is() {
+    let with = |args: &[&str]| kinfolk(&[&["inspect", &tinytales(), "--json"], args].concat()).json();
+    let plain = with(&[]);
+    assert_eq!((&plain["executor"], &plain["memory"]["fits"]), (&json!("cpu"), &json!(true)), "{plain:#}");
+    assert!(plain["memory"]["available_bytes"].as_u64().unwrap() > 1 << 20);
+    let parts = ["weight_bytes", "cache_bytes", "scratch_bytes", "host_bytes"];
+    let sum: u64 = parts.iter().map(|part| plain["memory"][part].as_u64().unwrap()).sum();
+    assert_eq!(plain["memory"]["total_bytes"], sum);
+    let shorter = with(&["--context", "128"]);
+    assert_eq!(shorter["memory"]["cache_bytes"], json!(4 * 2 * 2 * 32 * 4 * 128));
+    assert_eq!(
+        with(&["--ctx", "128", "--sequences", "3"])["memory"]["cache_bytes"],
+        json!(3 * 4 * 2 * 2 * 32 * 4 * 128)
+    );
+
+    let small = with(&["--memory", "0.001"]);
+    assert_eq!((&small["memory"]["fits"], &small["family"]), (&json!(false), &json!("llama")));
+    let problem = small["problems"][0].as_str().unwrap();
+    assert!(problem.starts_with("memory: expected at most 2 MiB, found") && problem.contains("GiB free"), "{problem}");
+    assert!(small["memory"]["remedies"]["needed_bytes"].as_u64().unwrap() == sum, "{small:#}");
+    let problem = with(&["--context", "4096"])["problems"][0].as_str().unwrap().to_owned();
+    assert_eq!(problem, "context length: expected 1 to 1024 tokens, found 4096");
+    let shown = kinfolk(&["inspect", &tinytales(), "--memory", "0.001"]).ok();
+    assert!(shown.lines().any(|line| line.starts_with("available") && line.ends_with("it does not fit")), "{shown}");
+}
+
+#[test]
+fn inspect_needs_no_more_than_a_config_before_a_download() {
+    let scratch = Scratch::new();
+    let there = kinfolk(&["inspect", &format!("{}/model.safetensors", fixture("qwen3")), "--json"]).json();
+    let config = std::fs::read(format!("{}/config.json", fixture("qwen3"))).unwrap();
+    scratch.file("m/config.json", config);
+    let model = format!("{}/m", scratch.path());
+    let alone = kinfolk(&["inspect", &model, "--json"]).json();
+    for key in ["/family", "/executor", "/sizes", "/n_parameters", "/memory/cache_bytes", "/memory/weight_bytes"] {
+        assert_eq!(alone.pointer(key), there.pointer(key), "{key}");
+    }
+    assert_eq!((&alone["stored"]["basis"], &there["stored"]["basis"]), (&json!("config"), &json!("tensors")));
+    assert_eq!((&alone["text"], &alone["n_tensors"]), (&Value::Null, &Value::Null));
+
+    // With an index it is known which files are not there yet.
+    let names = ["embed_tokens", "norm"].map(|name| format!("model.{name}.weight"));
+    let layers = (0..2).flat_map(|i| {
+        let parts = ["input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"].into_iter();
+        let projections = ["q", "k", "v", "o"].map(|p| format!("self_attn.{p}_proj"));
+        let mlp = ["gate", "up", "down"].map(|p| format!("mlp.{p}_proj"));
+        let parts = parts.map(str::to_owned).chain(projections).chain(mlp);
+        parts.map(move |part| format!("model.layers.{i}.{part}.weight")).collect::<Vec<_>>()
+    });
+    let map: serde_json::Map<String, Value> =
+        names.into_iter().chain(layers).map(|name| (name, "model-00001-of-00001.safetensors".into())).collect();
+    scratch.file("m/model.safetensors.index.json", json!({ "weight_map": map }).to_string());
+    let indexed = kinfolk(&["inspect", &model, "--json"]).json();
+    assert_eq!(indexed["absent"], json!(["model-00001-of-00001.safetensors"]));
+    assert_eq!((&indexed["problems"], &indexed["n_parameters"]), (&json!([]), &there["n_parameters"]), "{indexed:#}");
+    assert!(kinfolk(&["inspect", &model]).ok().contains("absent        1 of 1 file"));
+    // Opening it takes the files.
+    assert!(kinfolk(&["run", &model, "Hi"]).refusal().contains("model-00001-of-00001.safetensors"));
+}
+
+#[test]
+fn inspect_says_what_a_checkpoint_lacks_to_be_a_model() {
+    let scratch = Scratch::new();
+    let weights = std::fs::read(format!("{}/model.safetensors", fixture("qwen3"))).unwrap();
+    let alone = scratch.file("m/model.safetensors", weights);
+    let line = kinfolk(&["inspect", &alone]).refusal();
+    assert!(
+        line.contains("expected the model's config beside its safetensors") && line.contains("config.json"),
+        "{line}"
+    );
+    let line = kinfolk(&["inspect", &format!("{}/m", scratch.path())]).refusal();
+    assert!(line.contains("config.json"), "{line}");
+    let packed = scratch.copy("llama");
+    let config = std::fs::read_to_string(packed.join("config.json")).unwrap();
+    let config = config.replacen('{', r#"{"quantization_config": {"quant_method": "gptq"},"#, 1);
+    std::fs::write(packed.join("config.json"), config).unwrap();
+    let found = kinfolk(&["inspect", &format!("{}/model.safetensors", packed.display()), "--json"]).json();
+    assert!(found["problems"][0].as_str().unwrap().contains("found `gptq`"), "{found:#}");
+    assert_eq!((&found["family"], &found["memory"]), (&json!("llama"), &Value::Null));
+}
+
+#[test]
 fn inspect_says_what_is_in_the_way_of_running_a_model() {
     let scratch = Scratch::new();
     let copy = scratch.copy("llama");
