@@ -17,7 +17,11 @@ pub(crate) const MAX_TEXT_BYTES: u64 = 256 << 20;
 
 /// Where the bytes of a file live.
 enum Storage {
-    Mapped(Mmap),
+    Mapped {
+        map: Mmap,
+        /// For reads that shall not bring in the pages around them.
+        file: File,
+    },
     Static(&'static [u8]),
     Owned(Vec<u8>),
 }
@@ -39,7 +43,8 @@ impl FileBytes {
         } else {
             // SAFETY: the map is private and read-only. Whoever opens a model file promises not to change it while it is
             // open; nothing in this crate writes to a weight file. All text taken from a header is copied out first.
-            Storage::Mapped(unsafe { Mmap::map(&file) }.map_err(io_error(path))?)
+            let map = unsafe { Mmap::map(&file) }.map_err(io_error(path))?;
+            Storage::Mapped { map, file }
         };
         Ok(FileBytes { path: path.to_path_buf(), storage })
     }
@@ -62,16 +67,31 @@ impl FileBytes {
     /// Every byte.
     pub fn bytes(&self) -> &[u8] {
         match &self.storage {
-            Storage::Mapped(map) => map,
+            Storage::Mapped { map, .. } => map,
             Storage::Static(bytes) => bytes,
             Storage::Owned(bytes) => bytes,
         }
     }
 
+    /// Copies the bytes from `start` on into `out`, and reads no more of the file than those.
+    ///
+    /// # Errors
+    /// `Io` if they cannot be read (any more).
+    pub fn read_at(&self, start: usize, out: &mut [u8]) -> Result<()> {
+        #[cfg(unix)]
+        if let Storage::Mapped { file, .. } = &self.storage {
+            return std::os::unix::fs::FileExt::read_exact_at(file, out, start as u64).map_err(io_error(&self.path));
+        }
+        let bytes = start.checked_add(out.len()).and_then(|end| self.bytes().get(start..end));
+        let bytes = bytes.ok_or_else(|| io_error(&self.path)(io::ErrorKind::UnexpectedEof.into()))?;
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
     /// Tells the system that these bytes are not needed soon, so that their memory can go to something else.
     pub fn release(&self, range: Range<usize>) {
         #[cfg(unix)]
-        if let Storage::Mapped(map) = &self.storage {
+        if let Storage::Mapped { map, .. } = &self.storage {
             // SAFETY: the map is read-only and of a file, so a page that is dropped has lost nothing: touching it reads the file again.
             let advised =
                 unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };

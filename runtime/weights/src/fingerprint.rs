@@ -1,10 +1,10 @@
 //! The identity of a model's content, for what is kept beside it: a saved session of one checkpoint must not resume on another.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use sha2::{Digest, Sha256};
 
-use crate::{Result, Source, WeightsError, quoted};
+use crate::{Result, Source};
 
 /// Told first, so that another rule gives other fingerprints.
 const RULE: &str = "kinfolk fingerprint 1";
@@ -15,7 +15,7 @@ const BLOCKS_PER_TENSOR: usize = 4;
 /// Length of a block. Tensors no longer than all their blocks, as most norms are, are read whole.
 const BLOCK_BYTES: usize = 1024;
 
-/// Blocks read in all: at most 4 MiB, and 16 MiB of pages, however large the model. Beyond it tensors are read at fewer places, and
+/// Blocks read in all: at most 4 MiB, however large the model. Beyond it tensors are read at fewer places, and
 /// beyond one place each, every second, third, … tensor is.
 const MAX_BLOCKS: usize = 4096;
 
@@ -57,11 +57,11 @@ impl Source {
     /// Identifies the model by its content.
     ///
     /// # Errors
-    /// `Malformed` if a tensor's bytes are not in its file.
+    /// `Io` if a file cannot be read any more; `Malformed` of an outline, which has no bytes.
     ///
     /// # Cost
-    /// Hashes at most 4 MiB of tensor bytes, and the config. Milliseconds where the file is cached; on a file never read before,
-    /// the time of at most 4096 reads.
+    /// Reads and hashes at most 4 MiB of tensor bytes, and the config: milliseconds where the file is cached; on a file never read
+    /// before, the time of at most 4096 reads.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
         let mut hash = Sha256::new();
         // With its length before it, no part can pass for the end of another.
@@ -78,26 +78,22 @@ impl Source {
             tell(info.name.as_bytes());
             tell(format!("{} {:?}", info.dtype, info.shape).as_bytes());
             if index.is_multiple_of(stride) {
-                let tensor = self.tensor(&info.name).ok_or_else(|| WeightsError::Malformed {
-                    path: self.path().to_path_buf(),
-                    reason: format!("expected the bytes of tensor {} in its file, found none", quoted(&info.name)),
-                })?;
-                blocks(tensor.bytes, blocks_per_tensor).for_each(&mut tell);
+                self.sample(info, blocks_per_tensor, BLOCK_BYTES, &mut tell)?;
             }
         }
         Ok(Fingerprint(hash.finalize().into()))
     }
 }
 
-/// `n` blocks of `bytes`, the first at its beginning and the last at its end; all of it if that is no more.
-fn blocks(bytes: &[u8], n: usize) -> impl Iterator<Item = &[u8]> {
-    let whole = bytes.len() <= n * BLOCK_BYTES;
+/// Where `n` blocks of `block_len` lie in `n_bytes`, the first at the beginning and the last at the end; all of it if that is no more.
+pub(crate) fn blocks(n_bytes: usize, n: usize, block_len: usize) -> impl Iterator<Item = Range<usize>> {
+    let whole = n_bytes <= n.saturating_mul(block_len);
     let n = if whole { 1 } else { n };
-    (0..n).filter_map(move |i| {
-        let room = bytes.len().saturating_sub(BLOCK_BYTES);
+    (0..n).map(move |i| {
+        let room = n_bytes.saturating_sub(block_len);
         // The middle where there is one block: ends of an embedding are tokens that training rarely meets.
         let start = if n == 1 { room / 2 } else { room / (n - 1) * i + room % (n - 1) * i / (n - 1) };
-        if whole { Some(bytes) } else { bytes.get(start..start + BLOCK_BYTES) }
+        if whole { 0..n_bytes } else { start..start + block_len }
     })
 }
 
@@ -107,17 +103,12 @@ mod tests {
 
     #[test]
     fn blocks_reach_from_the_first_byte_to_the_last() {
-        let bytes: Vec<u8> = (0..1 << 14).map(|i| (i / 7) as u8).collect();
-        for len in [0, 1, BLOCK_BYTES, 4 * BLOCK_BYTES] {
-            assert_eq!(blocks(&bytes[..len], 4).collect::<Vec<_>>(), [&bytes[..len]]);
+        for n_bytes in [0, 1, 10, 40] {
+            assert!(blocks(n_bytes, 4, 10).eq(std::iter::once(0..n_bytes)), "{n_bytes}");
         }
-        for len in [4 * BLOCK_BYTES + 1, 10_007] {
-            let found: Vec<&[u8]> = blocks(&bytes[..len], 4).collect();
-            assert!(found.len() == 4 && found.iter().all(|block| block.len() == BLOCK_BYTES));
-            assert_eq!(found[0], &bytes[..BLOCK_BYTES]);
-            assert_eq!(found[3], &bytes[len - BLOCK_BYTES..len]);
-        }
-        assert_eq!(blocks(&bytes[..3 * BLOCK_BYTES], 1).collect::<Vec<_>>(), [&bytes[BLOCK_BYTES..2 * BLOCK_BYTES]]);
+        assert_eq!(blocks(41, 4, 10).collect::<Vec<_>>(), [0..10, 10..20, 20..30, 31..41]);
+        assert_eq!(blocks(1010, 4, 10).collect::<Vec<_>>(), [0..10, 333..343, 666..676, 1000..1010]);
+        assert!(blocks(30, 1, 10).eq(std::iter::once(10..20)));
     }
 
     #[test]

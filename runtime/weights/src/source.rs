@@ -10,6 +10,7 @@ use crate::{
     Config, GgufMetadata, Result, Tensor, TensorInfo, WeightFormat, WeightsError,
     directory::{self, Choice},
     file::{FileBytes, MAX_TEXT_BYTES, read_text},
+    fingerprint::blocks,
     gguf::{self, Gguf},
     quote::quoted,
     safetensors::{self, Table},
@@ -292,6 +293,32 @@ impl Source {
         let (info, place) = (self.tensors.get(index)?, self.places.get(index)?);
         let bytes = self.files.get(place.file)?.bytes().get(place.range.clone())?;
         Some(Tensor { info, bytes })
+    }
+
+    /// Hands samples of a tensor's bytes to `tell`: `n_blocks` of `block_len`, or all of it if that is no more. Reads them from the
+    /// file rather than through its mapping, which would bring in the pages around each.
+    ///
+    /// # Errors
+    /// `Io`; `Malformed` in an outline, which has no bytes.
+    pub(crate) fn sample(
+        &self,
+        info: &TensorInfo,
+        n_blocks: usize,
+        block_len: usize,
+        tell: &mut impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let place = self.find(&info.name).and_then(|index| self.places.get(index));
+        let Some((place, file)) = place.and_then(|place| Some((place, self.files.get(place.file)?))) else {
+            let reason = format!("expected the bytes of tensor {} in its file, found none", quoted(&info.name));
+            return Err(WeightsError::Malformed { path: self.path.clone(), reason });
+        };
+        let mut block = Vec::new();
+        for range in blocks(place.range.len(), n_blocks, block_len) {
+            block.resize(range.len(), 0);
+            file.read_at(place.range.start + range.start, &mut block)?;
+            tell(&block);
+        }
+        Ok(())
     }
 
     /// What the file says of the tensor of this name.
