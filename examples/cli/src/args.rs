@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use kinfolk::{
     embedding::{Pooling, Prompt},
-    sampling::SampleOpts,
+    sampling::{LogitBias, SampleOpts, StageKind},
 };
 
 /// Runs local language models. Without a command, tells a story with the model inside this program.
@@ -74,6 +74,12 @@ pub struct SampleArgs {
     /// 0 takes the likeliest token; higher is more varied [default: 0.8].
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub temperature: Option<f32>,
+    /// Move the temperature by up to this much to either side, as the model is sure or not; 0 does not [default: 0].
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
+    pub dynamic_temp_range: Option<f32>,
+    /// Above 1 keeps a moving temperature low for longer [default: 1].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub dynamic_temp_exponent: Option<f32>,
     /// Keep the likeliest tokens up to this probability; 1 keeps all [default: 0.95].
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub top_p: Option<f32>,
@@ -83,9 +89,82 @@ pub struct SampleArgs {
     /// Keep tokens at least this fraction as likely as the likeliest; 0 keeps all [default: 0.05].
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub min_p: Option<f32>,
-    /// Make the last 64 tokens less likely; 1 does nothing [default: 1].
+    /// Keep the tokens of the most ordinary surprise up to this probability; 1 keeps all [default: 1].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub typical_p: Option<f32>,
+    /// Keep tokens at most this many standard deviations below the likeliest; 0 keeps all [default: 0].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub top_n_sigma: Option<f32>,
+    /// Keep the likeliest tokens up to this share of the entropy; 0 keeps all [default: 0].
+    #[arg(long, value_name = "H", allow_negative_numbers = true)]
+    pub top_h: Option<f32>,
+    /// Keep tokens of at least this probability; 0 keeps all [default: 0].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub epsilon_cutoff: Option<f32>,
+    /// Keep tokens of at least this probability, or less where the model is unsure; 0 keeps all [default: 0].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub eta_cutoff: Option<f32>,
+    /// How often to drop the top choices but the least likely of them; 0 never does [default: 0].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub xtc_probability: Option<f32>,
+    /// The probability that makes a top choice [default: 0.1].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub xtc_threshold: Option<f32>,
+    /// Hold the surprise of the reply at a target, by mirostat 1 or 2; 0 does not [default: 0].
+    #[arg(long, value_name = "VERSION")]
+    pub mirostat: Option<u8>,
+    /// The surprise mirostat aims at, in bits [default: 5].
+    #[arg(long, value_name = "BITS", allow_negative_numbers = true)]
+    pub mirostat_tau: Option<f32>,
+    /// How fast mirostat corrects [default: 0.1].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub mirostat_eta: Option<f32>,
+    /// Prefer tokens near this probability; below 0 does not [default: -1].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    pub adaptive_target: Option<f32>,
+    /// How much of its average adaptive-p keeps with each token [default: 0.9].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub adaptive_decay: Option<f32>,
+    /// Make recent tokens less likely by this factor; 1 does nothing [default: 1].
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub repetition_penalty: Option<f32>,
+    /// Make recent tokens less likely, each time by this much; 0 does nothing [default: 0].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub frequency_penalty: Option<f32>,
+    /// Make recent tokens less likely, once by this much; 0 does nothing [default: 0].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub presence_penalty: Option<f32>,
+    /// How many tokens are recent, the prompt's included; `all` for the whole context [default: 64].
+    #[arg(long, value_name = "TOKENS", value_parser = window)]
+    pub repetition_window: Option<usize>,
+    /// Let no run of this many tokens occur twice; 0 lets all [default: 0].
+    #[arg(long, value_name = "N")]
+    pub no_repeat_ngram_size: Option<usize>,
+    /// Make tokens that prolong a repetition less likely by this much; 0 does nothing [default: 0].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub dry_multiplier: Option<f32>,
+    /// Growth of that with each token more [default: 1.75].
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub dry_base: Option<f32>,
+    /// How many tokens may repeat [default: 2].
+    #[arg(long, value_name = "TOKENS")]
+    pub dry_allowed_length: Option<usize>,
+    /// How many tokens are searched for repetitions; `all` for the whole context [default: all].
+    #[arg(long, value_name = "TOKENS", value_parser = window)]
+    pub dry_window: Option<usize>,
+    /// A text that repetitions do not reach over, in place of the usual ones; may be given several times, or empty for none
+    /// [default: line ends, colons, quotes and asterisks].
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub dry_sequence_breaker: Option<Vec<String>>,
+    /// Add this to the logit of a token; may be given several times.
+    #[arg(long, value_name = "ID=BIAS", value_parser = bias)]
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Keep at least this many tokens whatever cuts them [default: 1].
+    #[arg(long, value_name = "N")]
+    pub min_keep: Option<usize>,
+    /// The sampling stages in the order to run, separated by commas; those left out do not run.
+    #[arg(long, value_name = "STAGES", value_delimiter = ',')]
+    pub sampling_order: Option<Vec<StageKind>>,
     /// Same seed, same text [default: a new one each time].
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -93,17 +172,48 @@ pub struct SampleArgs {
 
 impl SampleArgs {
     /// The library's defaults with what was typed.
-    pub fn options(&self) -> SampleOpts {
+    ///
+    /// # Errors
+    /// A bias that is no number.
+    pub fn options(&self) -> anyhow::Result<SampleOpts> {
         let d = SampleOpts::default();
-        SampleOpts {
+        Ok(SampleOpts {
             temperature: self.temperature.unwrap_or(d.temperature),
+            dynamic_temp_range: self.dynamic_temp_range.unwrap_or(d.dynamic_temp_range),
+            dynamic_temp_exponent: self.dynamic_temp_exponent.unwrap_or(d.dynamic_temp_exponent),
             top_p: self.top_p.unwrap_or(d.top_p),
             top_k: self.top_k.unwrap_or(d.top_k),
             min_p: self.min_p.unwrap_or(d.min_p),
+            typical_p: self.typical_p.unwrap_or(d.typical_p),
+            top_n_sigma: self.top_n_sigma.unwrap_or(d.top_n_sigma),
+            top_h: self.top_h.unwrap_or(d.top_h),
+            epsilon_cutoff: self.epsilon_cutoff.unwrap_or(d.epsilon_cutoff),
+            eta_cutoff: self.eta_cutoff.unwrap_or(d.eta_cutoff),
+            xtc_probability: self.xtc_probability.unwrap_or(d.xtc_probability),
+            xtc_threshold: self.xtc_threshold.unwrap_or(d.xtc_threshold),
+            mirostat: self.mirostat.unwrap_or(d.mirostat),
+            mirostat_tau: self.mirostat_tau.unwrap_or(d.mirostat_tau),
+            mirostat_eta: self.mirostat_eta.unwrap_or(d.mirostat_eta),
+            adaptive_target: self.adaptive_target.unwrap_or(d.adaptive_target),
+            adaptive_decay: self.adaptive_decay.unwrap_or(d.adaptive_decay),
             repetition_penalty: self.repetition_penalty.unwrap_or(d.repetition_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(d.frequency_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(d.presence_penalty),
+            repetition_window: self.repetition_window.unwrap_or(d.repetition_window),
+            no_repeat_ngram_size: self.no_repeat_ngram_size.unwrap_or(d.no_repeat_ngram_size),
+            dry_multiplier: self.dry_multiplier.unwrap_or(d.dry_multiplier),
+            dry_base: self.dry_base.unwrap_or(d.dry_base),
+            dry_allowed_length: self.dry_allowed_length.unwrap_or(d.dry_allowed_length),
+            dry_window: self.dry_window.unwrap_or(d.dry_window),
+            dry_sequence_breakers: match &self.dry_sequence_breaker {
+                Some(texts) => texts.iter().filter(|text| !text.is_empty()).cloned().collect(),
+                None => d.dry_sequence_breakers,
+            },
+            logit_bias: LogitBias::new(self.logit_bias.iter().copied())?,
+            min_keep: self.min_keep.unwrap_or(d.min_keep),
+            order: self.sampling_order.clone(),
             seed: self.seed,
-            ..d
-        }
+        })
     }
 }
 
@@ -124,7 +234,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N")]
     pub max_tokens: Option<usize>,
     #[command(flatten)]
-    pub sample: SampleArgs,
+    pub sample: Box<SampleArgs>,
 }
 
 #[derive(Args, Debug)]
@@ -306,6 +416,21 @@ fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A number of tokens, or all there are.
+fn window(text: &str) -> Result<usize, String> {
+    match text {
+        "all" => Ok(usize::MAX),
+        _ => text.parse().map_err(|_| "expected a whole number, or `all`".to_owned()),
+    }
+}
+
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    let (id, bias) = text.split_once('=').ok_or("expected a token id, `=` and a number")?;
+    let id = id.trim().parse().map_err(|_| "expected a token id before the `=`")?;
+    let bias = bias.trim().parse().map_err(|_| "expected a number after the `=`")?;
+    Ok((id, bias))
+}
+
 fn tolerance(text: &str) -> Result<f32, String> {
     text.parse().ok().filter(|x: &f32| *x >= 0.0).ok_or_else(|| "expected a number of at least 0".to_owned())
 }
@@ -318,4 +443,53 @@ fn gib(text: &str) -> Result<u64, String> {
 
 fn weight_format(text: &str) -> Result<kinfolk::WeightFormat, String> {
     kinfolk::WeightFormat::parse(text).ok_or_else(|| "expected gguf or safetensors".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_sampling_flag_reaches_the_options() {
+        let flags = SampleArgs::augment_args(clap::Command::new("flags"));
+        let mut n = 0;
+        for flag in flags.get_arguments().filter_map(clap::Arg::get_long) {
+            let value = match flag {
+                "logit-bias" => "3=-1.5",
+                "sampling-order" => "min-p,temperature",
+                "dry-sequence-breaker" => "",
+                "repetition-window" => "all",
+                // No other default is this number, or this whole number.
+                "mirostat" | "seed" | "top-k" | "min-keep" | "no-repeat-ngram-size" => "2",
+                "dry-allowed-length" | "dry-window" => "7",
+                _ => "0.37",
+            };
+            let typed = ["kinfolk", "run", "model", "prompt", &format!("--{flag}"), value];
+            let Cli { command: Some(Command::Run(args)), .. } = Cli::parse_from(typed) else { panic!("{flag}") };
+            let options = args.sample.options().unwrap();
+            assert_ne!(options, SampleOpts::default(), "--{flag}");
+            options.validate().unwrap();
+            n += 1;
+        }
+        assert_eq!(n, 31, "flags");
+    }
+
+    #[test]
+    fn a_bias_or_a_window_that_cannot_be_read_is_refused() {
+        for bad in
+            ["--logit-bias=3", "--logit-bias=x=1", "--logit-bias=3=x", "--dry-window=-1", "--sampling-order=top_q"]
+        {
+            assert!(Cli::try_parse_from(["kinfolk", "run", "model", "prompt", bad]).is_err(), "{bad}");
+        }
+        let args = Cli::parse_from(["kinfolk", "run", "model", "prompt", "--logit-bias=3=nan"]);
+        let Some(Command::Run(args)) = args.command else { panic!("a command") };
+        assert!(args.sample.options().is_err());
+    }
+
+    #[test]
+    fn the_flags_are_sound() {
+        Cli::command().debug_assert();
+    }
 }

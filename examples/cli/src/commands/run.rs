@@ -10,7 +10,7 @@ use crate::{args::RunArgs, generate, interrupt, open, print};
 
 pub fn run(args: &RunArgs, cancel: &Cancel) -> Result<ExitCode> {
     let prompt = open::text_or_stdin(&args.prompt)?;
-    let sample = args.sample.options();
+    let sample = args.sample.options()?;
     sample.validate()?;
     interrupt::cancels(cancel);
     let mut session = open::builder(&args.load, cancel)?.sample(sample).session()?;
