@@ -4,7 +4,7 @@ use std::{hint::black_box, time::Duration};
 
 use criterion::{BatchSize, Criterion, Throughput};
 use kinfolk::sampling::{
-    Candidates, LogitBias, SampleOpts, SamplerChain, Stage, log_probabilities,
+    Candidates, LogitBias, SampleOpts, SamplerChain, Stage, TokenMask, log_probabilities,
     stages::{
         AdaptiveP, Dry, DynamicTemperature, Epsilon, Eta, MinP, Mirostat, MirostatV2, NoRepeatNgram, Penalties,
         SequenceBreakers, Temperature, TopH, TopK, TopNSigma, TopP, TypicalP, Xtc,
@@ -173,6 +173,27 @@ mod constrained {
         }));
         group.bench_function("JSON schema", |b| b.iter(|| compiler.compile(&schema).expect("a schema")));
         let logits = peaked();
+        let mut reply = Vec::new();
+        let mut chain =
+            SamplerChain::new(&SampleOpts { seed: Some(3), ..SampleOpts::default() }).expect("sound options");
+        chain.set_constraint(compiler.compile(&schema).expect("a schema"));
+        while reply.len() < 64 && !chain.is_complete() {
+            reply.push(chain.sample(&logits).expect("a token is allowed"));
+            chain.accept(reply[reply.len() - 1]).expect("it was allowed");
+        }
+        group.throughput(Throughput::Elements(reply.len() as u64));
+        group.bench_function("mask and accept of a reply", |b| {
+            b.iter_batched(
+                || compiler.compile(&schema).expect("a schema"),
+                |mut constraint| {
+                    for token in &reply {
+                        constraint.allow(&mut TokenMask::new(VOCAB)).expect("a token is allowed");
+                        constraint.accept(*token).expect("it was allowed");
+                    }
+                },
+                BatchSize::SmallInput,
+            );
+        });
         // A reply of 64 tokens, cold: what a request pays in all. The difference of the two is the constraint's.
         group.throughput(Throughput::Elements(64));
         for (name, is_constrained) in [("64 tokens of JSON", true), ("64 tokens without", false)] {

@@ -78,6 +78,14 @@ impl Softmax<'_> {
         softmax::weighted_sum(self.weights, self.logits, self.max) / self.total
     }
 
+    /// Tells of a weight whether its probability, rounded to f32, is at least this.
+    pub fn is_at_least(&self, probability: f32) -> impl Fn(f32) -> bool + use<> {
+        let total = self.total;
+        // Few come near enough to need a division.
+        let near = (f64::from(probability) * total * (1.0 - 1e-6)) as f32;
+        move |weight| weight >= near && (f64::from(weight) / total) as f32 >= probability
+    }
+
     /// Entropy in nats.
     pub fn entropy(&self) -> f64 {
         (libm::log(self.total) - self.mean()).max(0.0)
@@ -117,11 +125,11 @@ impl Candidates {
                 self.logits.resize(logits.len(), f32::NEG_INFINITY);
             }
         }
-        self.len = self.logits.iter().filter(|l| **l > f32::NEG_INFINITY).count();
+        self.len = selection::count(&self.logits, |l| l > f32::NEG_INFINITY);
         self.n_banned = self.vocab_size - self.len;
         let n_finite = match allowed {
             None => self.len,
-            Some(_) => logits.iter().filter(|l| l.abs() < f32::INFINITY).count(),
+            Some(_) => selection::count(logits, |l| l.abs() < f32::INFINITY),
         };
         (n_finite < logits.len()).then(|| NonFinite::count(logits))
     }
@@ -169,6 +177,11 @@ impl Candidates {
         self.slot(id).and_then(|slot| self.logits.get(slot).copied())
     }
 
+    /// The largest logit; minus infinity if nothing is left.
+    pub fn max_logit(&self) -> f32 {
+        selection::max(&self.logits)
+    }
+
     /// The likeliest candidate, the lowest id on a tie.
     pub fn likeliest(&self) -> Option<Candidate> {
         let slot = selection::argmax(&self.logits).slot?;
@@ -214,15 +227,12 @@ impl Candidates {
     /// however small the divisor is, the likeliest token stays what it is.
     pub fn divide(&mut self, divisor: f32) {
         debug_assert!(divisor > 0.0);
-        let max = selection::max(&self.logits);
-        let overflows = divisor < 1.0 && {
-            let smallest = self.logits.iter().filter(|l| **l > f32::NEG_INFINITY).copied().fold(max, f32::min);
-            !(max / divisor).is_finite() || !(smallest / divisor).is_finite()
-        };
-        if !overflows {
+        let size = |l: f32| if l > f32::NEG_INFINITY { l.abs() } else { 0.0 };
+        if divisor >= 1.0 || selection::largest(&self.logits, size) / divisor < f32::INFINITY {
             self.logits.iter_mut().for_each(|l| *l /= divisor);
             return;
         }
+        let max = selection::max(&self.logits);
         for logit in self.logits.iter_mut().filter(|l| **l > f32::NEG_INFINITY) {
             *logit = ((*logit - max) / divisor).max(f32::MIN);
         }
@@ -266,7 +276,7 @@ impl Candidates {
     pub(super) fn retain_from(&mut self, threshold: f32, min_keep: usize) {
         // What is out stays out.
         let threshold = threshold.max(f32::MIN);
-        let kept = self.logits.iter().filter(|l| **l >= threshold).count();
+        let kept = selection::count(&self.logits, |l| l >= threshold);
         if kept < min_keep {
             return self.keep_likeliest(min_keep);
         }
@@ -290,8 +300,8 @@ impl Candidates {
         let in_any_case = picks.iter().map(|pick| pick.score).fold(f32::INFINITY, f32::min);
         self.picks = picks;
         if let Some(softmax) = self.softmax() {
-            let probable = |weight: f32| (f64::from(weight) / softmax.total) as f32 >= probability;
-            let kept = softmax.logits.iter().zip(softmax.weights).filter(|(_, weight)| probable(**weight));
+            let is_probable = softmax.is_at_least(probability);
+            let kept = softmax.logits.iter().zip(softmax.weights).filter(|(_, weight)| is_probable(**weight));
             let threshold = kept.map(|(logit, _)| *logit).fold(in_any_case, f32::min);
             self.retain_from(threshold, min_keep);
         }
@@ -300,10 +310,8 @@ impl Candidates {
     /// Drops those of at least this probability but the least likely of them, unless fewer than `min_keep` would be left.
     pub(super) fn drop_top_choices(&mut self, probability: f32, min_keep: usize) {
         let Some(softmax) = self.softmax() else { return };
-        let total = softmax.total;
-        let is_top = |(logit, weight): (&f32, &f32)| {
-            *logit > f32::NEG_INFINITY && (f64::from(*weight) / total) as f32 >= probability
-        };
+        let is_probable = softmax.is_at_least(probability);
+        let is_top = |(logit, weight): (&f32, &f32)| *logit > f32::NEG_INFINITY && is_probable(*weight);
         let in_slots = softmax.logits.iter().zip(softmax.weights).enumerate();
         // The later of equals is the less likely: ids are the tie-break everywhere.
         let (mut n_top, mut spared, mut least) = (0, 0, f32::INFINITY);

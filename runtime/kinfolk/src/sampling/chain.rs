@@ -201,7 +201,7 @@ impl SamplerChain {
     /// The greedy choice where nothing else is to be done: no candidates are made.
     fn likeliest(&mut self, logits: &[f32]) -> Result<u32, SampleError> {
         let argmax = selection::argmax(logits);
-        if argmax.has_strange || argmax.slot.is_none() {
+        if argmax.has_non_finite || argmax.slot.is_none() {
             self.report(NonFinite::count(logits), logits.len())?;
         }
         // `report` has failed if there is none.

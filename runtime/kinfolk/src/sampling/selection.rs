@@ -19,14 +19,31 @@ fn best_first(a: &Pick, b: &Pick) -> Ordering {
 
 /// Largest value; minus infinity if there is none. No value is NaN.
 pub(super) fn max(values: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    let (blocks, rest) = values.as_chunks::<16>();
+    largest(values, |value| value)
+}
+
+/// Largest of what `read` makes of the values, none of which is NaN; minus infinity if there is none.
+#[inline(always)]
+pub(super) fn largest(values: &[f32], read: impl Fn(f32) -> f32) -> f32 {
+    const LANES: usize = 16;
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (blocks, rest) = values.as_chunks::<LANES>();
     for block in blocks {
-        for (lane, value) in lanes.iter_mut().zip(block) {
-            *lane = if *value > *lane { *value } else { *lane };
+        for lane in 0..LANES {
+            let value = read(block[lane]);
+            lanes[lane] = if value > lanes[lane] { value } else { lanes[lane] };
         }
     }
-    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
+    let rest = rest.iter().map(|value| read(*value));
+    lanes.into_iter().chain(rest).fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
+}
+
+/// How many values are what `is` asks for.
+#[inline(always)]
+pub(super) fn count(values: &[f32], is: impl Fn(f32) -> bool) -> usize {
+    // Counters as wide as the values are what vectorises.
+    let counts = values.chunks(4096).map(|block| block.iter().map(|value| u32::from(is(*value))).sum::<u32>());
+    counts.map(|count| count as usize).sum()
 }
 
 /// Where the largest finite value is.
@@ -34,39 +51,27 @@ pub(super) fn max(values: &[f32]) -> f32 {
 pub(super) struct Argmax {
     /// Slot of the first of the largest values.
     pub slot: Option<usize>,
-    /// Whether there was a NaN or a plus infinity.
-    pub has_strange: bool,
+    /// Whether a value was not finite.
+    pub has_non_finite: bool,
 }
 
 /// Finds the largest finite value. NaN and infinities are not there.
 ///
 /// # Cost
-/// One vectorised pass, and a second look at one block.
+/// One vectorised pass in blocks that stay in the nearest cache, and a second look at one of them.
 pub(super) fn argmax(values: &[f32]) -> Argmax {
-    const CHUNK: usize = 256;
-    const LANES: usize = 16;
-    let read = |value: f32| if value.abs() < f32::INFINITY { value } else { f32::NEG_INFINITY };
-    let (mut best, mut start, mut has_strange) = (f32::NEG_INFINITY, 0, false);
-    for (index, chunk) in values.chunks(CHUNK).enumerate() {
-        let (mut lanes, mut strange) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
-        let (blocks, rest) = chunk.as_chunks::<LANES>();
-        for block in blocks {
-            for lane in 0..LANES {
-                let value = read(block[lane]);
-                lanes[lane] = if value > lanes[lane] { value } else { lanes[lane] };
-                // Minus infinity is how masks say no.
-                strange[lane] |= value != block[lane] && block[lane] != f32::NEG_INFINITY;
-            }
-        }
-        has_strange |= strange.contains(&true) || rest.iter().any(|v| v.is_nan() || *v == f32::INFINITY);
-        let rest = rest.iter().map(|value| read(*value));
-        let top = lanes.into_iter().chain(rest).fold(f32::NEG_INFINITY, |a, b| if b > a { b } else { a });
+    const BLOCK: usize = 1024;
+    let finite = |value: f32| if value.abs() < f32::INFINITY { value } else { f32::NEG_INFINITY };
+    let (mut best, mut start, mut n_finite) = (f32::NEG_INFINITY, 0, 0);
+    for (index, block) in values.chunks(BLOCK).enumerate() {
+        n_finite += count(block, |value| value.abs() < f32::INFINITY);
+        let top = largest(block, finite);
         if top > best {
-            (best, start) = (top, index * CHUNK);
+            (best, start) = (top, index * BLOCK);
         }
     }
     let within = values[start..].iter().position(|value| *value == best).filter(|_| best > f32::NEG_INFINITY);
-    Argmax { slot: within.map(|offset| start + offset), has_strange }
+    Argmax { slot: within.map(|offset| start + offset), has_non_finite: n_finite < values.len() }
 }
 
 /// Puts the `n` best scores into `picks`, in no order; lower slots of equals. Minus infinity is no score, and NaN neither.
@@ -234,6 +239,14 @@ mod tests {
     }
 
     #[test]
+    fn counts_are_exact() {
+        for len in [0, 1, 4096, 4097, 10_000] {
+            let values: Vec<f32> = (0..len).map(|i| (i % 3) as f32).collect();
+            assert_eq!(count(&values, |value| value > 0.5), (0..len).filter(|i| i % 3 != 0).count());
+        }
+    }
+
+    #[test]
     fn argmax_is_the_first_largest_finite_value() {
         let slot = |values: &[f32]| argmax(values).slot;
         assert_eq!(slot(&[]), None);
@@ -245,8 +258,8 @@ mod tests {
             values[place] = 2.0;
             values[520] = 2.0;
             values[599] = f32::INFINITY;
-            assert_eq!(argmax(&values), Argmax { slot: Some(place), has_strange: true });
-            assert!(!argmax(&values[..599]).has_strange);
+            assert_eq!(argmax(&values), Argmax { slot: Some(place), has_non_finite: true });
+            assert!(!argmax(&values[..599]).has_non_finite);
             assert_eq!(max(&values[..599]), 2.0);
         }
     }

@@ -30,26 +30,20 @@ fn exp(x: f32) -> f32 {
     if x > -87.0 { power * two_to_n } else { 0.0 }
 }
 
-/// Sum of `value(a, b)` over two slices of one length, in an order that is the same on every platform.
+/// Sum in an order that is the same on every platform.
 #[inline(always)]
-fn sum(a: &[f32], b: &[f32], value: impl Fn(f32, f32) -> f32) -> f64 {
-    debug_assert_eq!(a.len(), b.len());
-    let mut total = 0.0;
-    for (a, b) in a.chunks(BLOCK).zip(b.chunks(BLOCK)) {
-        let mut lanes = [0.0f32; LANES];
-        let (a, a_rest) = a.as_chunks::<LANES>();
-        let (b, b_rest) = b.as_chunks::<LANES>();
-        for (a, b) in a.iter().zip(b) {
-            for lane in 0..LANES {
-                lanes[lane] += value(a[lane], b[lane]);
-            }
+fn sum_block(values: &[f32]) -> f64 {
+    let mut lanes = [0.0f32; LANES];
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    for block in blocks {
+        for lane in 0..LANES {
+            lanes[lane] += block[lane];
         }
-        for (lane, (a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
-            *lane += value(*a, *b);
-        }
-        total += lanes.iter().map(|lane| f64::from(*lane)).sum::<f64>();
     }
-    total
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane += value;
+    }
+    lanes.iter().map(|lane| f64::from(*lane)).sum()
 }
 
 /// Writes e^(logit - max) for every logit into `weights` and returns their sum. Minus infinity weighs nothing.
@@ -61,18 +55,32 @@ pub(super) fn weigh(logits: &[f32], max: f32, weights: &mut Vec<f32>) -> f64 {
 
 /// Sum of weights.
 pub(super) fn total(weights: &[f32]) -> f64 {
-    sum(weights, weights, |w, _| w)
+    weights.chunks(BLOCK).map(sum_block).sum()
 }
 
 /// Sum of e^(logit - max). NaN and infinities add nothing.
 pub(super) fn sum_exp(logits: &[f32], max: f32) -> f64 {
-    sum(logits, logits, |l, _| exp(if l < f32::INFINITY { l - max } else { f32::NEG_INFINITY }))
+    let mut weights = [0.0; BLOCK];
+    let of_block = |block: &[f32]| {
+        for (weight, logit) in weights.iter_mut().zip(block) {
+            *weight = exp(if *logit < f32::INFINITY { logit - max } else { f32::NEG_INFINITY });
+        }
+        sum_block(&weights[..block.len()])
+    };
+    logits.chunks(BLOCK).map(of_block).sum()
 }
 
 /// Sum of weight times logit - max: with [`weigh`]'s sum, what the expected logit and the entropy are made of.
 pub(super) fn weighted_sum(weights: &[f32], logits: &[f32], max: f32) -> f64 {
-    // Nothing times minus infinity would be NaN.
-    sum(weights, logits, |w, l| if w > 0.0 { w * (l - max) } else { 0.0 })
+    let mut products = [0.0; BLOCK];
+    let of_block = |(weights, logits): (&[f32], &[f32])| {
+        for (product, (weight, logit)) in products.iter_mut().zip(weights.iter().zip(logits)) {
+            // Nothing times minus infinity would be NaN.
+            *product = if *weight > 0.0 { weight * (logit - max) } else { 0.0 };
+        }
+        sum_block(&products[..weights.len()])
+    };
+    weights.chunks(BLOCK).zip(logits.chunks(BLOCK)).map(of_block).sum()
 }
 
 #[cfg(test)]

@@ -16,9 +16,7 @@ pub struct MinP {
 impl Stage for MinP {
     fn apply(&mut self, candidates: &mut Candidates, _step: &mut Step<'_>) {
         // A ratio of probabilities is a difference of logits, so no softmax is needed.
-        if let Some(likeliest) = candidates.likeliest() {
-            candidates.retain_from(likeliest.logit + libm::logf(self.p), self.min_keep);
-        }
+        candidates.retain_from(candidates.max_logit() + libm::logf(self.p), self.min_keep);
     }
 }
 

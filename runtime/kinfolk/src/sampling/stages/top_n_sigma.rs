@@ -18,9 +18,9 @@ pub struct TopNSigma {
 
 impl Stage for TopNSigma {
     fn apply(&mut self, candidates: &mut Candidates, _step: &mut Step<'_>) {
-        if let Some(max) = candidates.likeliest().filter(|_| self.n > 0.0) {
-            let deviation = candidates.standard_deviation();
-            let threshold = f64::from(max.logit) - f64::from(self.n) * deviation;
+        if self.n > 0.0 && !candidates.is_empty() {
+            let distance = f64::from(self.n) * candidates.standard_deviation();
+            let threshold = f64::from(candidates.max_logit()) - distance;
             candidates.ban_below(threshold as f32, self.min_keep);
         }
     }
