@@ -20,6 +20,8 @@ pub struct Cli {
 pub enum Command {
     /// Generates text from a prompt.
     Run(RunArgs),
+    /// Talks with a model, turn by turn.
+    Chat(ChatArgs),
     /// Says what a model file or directory holds and what it needs.
     Inspect(InspectArgs),
     /// Lists the families this program can run, or explains which one a file gets.
@@ -55,6 +57,14 @@ pub struct LoadArgs {
     pub executor: Option<String>,
     #[command(flatten)]
     pub open: OpenArgs,
+}
+
+impl LoadArgs {
+    /// A model, loaded as it comes.
+    pub fn of(model: PathBuf) -> LoadArgs {
+        let open = OpenArgs { prefer_gguf: None, format: None };
+        LoadArgs { model, ctx: None, threads: None, family: None, executor: None, open }
+    }
 }
 
 /// Which of several models in a directory.
@@ -217,6 +227,47 @@ impl SampleArgs {
     }
 }
 
+/// When a reply ends, what it may be, and how it is sped up.
+#[derive(Args, Debug)]
+pub struct ReplyArgs {
+    /// The longest reply, in tokens [default: as long as the context lasts].
+    #[arg(long, value_name = "N")]
+    pub max_tokens: Option<usize>,
+    /// A text that ends the reply where it appears; may be given several times.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub stop: Vec<String>,
+    /// Go on where the model would end its turn.
+    #[arg(long)]
+    pub ignore_eos: bool,
+    /// End the reply after so many seconds, with what there is.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<f64>,
+    /// When the context is full, drop the middle of it but for this many tokens at the beginning, instead of ending.
+    #[arg(long, value_name = "KEEP")]
+    pub shift: Option<usize>,
+    /// Let the reply be JSON of this schema, a JSON file.
+    #[arg(long, value_name = "FILE", group = "constraint")]
+    pub json_schema: Option<PathBuf>,
+    /// Let the reply be a text that this regular expression matches.
+    #[arg(long, value_name = "PATTERN", group = "constraint")]
+    pub regex: Option<String>,
+    /// Let the reply be a text of this grammar, a file in Lark's notation.
+    #[arg(long, value_name = "FILE", group = "constraint")]
+    pub grammar: Option<PathBuf>,
+    /// Guess ahead by what followed the last tokens before; the reply stays the same.
+    #[arg(long, conflicts_with = "draft_model")]
+    pub speculate: bool,
+    /// Guess ahead with this smaller model of the same vocabulary; the reply stays the same.
+    #[arg(long, value_name = "MODEL")]
+    pub draft_model: Option<PathBuf>,
+    /// Most tokens guessed at a time.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = positive)]
+    pub draft_tokens: usize,
+    /// Go on from this file, if it is there, and save what is computed to it: a long prompt is computed once.
+    #[arg(long, value_name = "FILE")]
+    pub session: Option<PathBuf>,
+}
+
 #[derive(Args, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -230,9 +281,21 @@ pub struct RunArgs {
     /// A system message before the prompt.
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     pub system: Option<String>,
-    /// The longest reply, in tokens [default: as long as the context lasts].
-    #[arg(long, value_name = "N")]
-    pub max_tokens: Option<usize>,
+    #[command(flatten)]
+    pub reply: ReplyArgs,
+    #[command(flatten)]
+    pub sample: Box<SampleArgs>,
+}
+
+#[derive(Args, Debug)]
+pub struct ChatArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// A system message before the conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    #[command(flatten)]
+    pub reply: ReplyArgs,
     #[command(flatten)]
     pub sample: Box<SampleArgs>,
 }
@@ -409,6 +472,12 @@ pub struct ScoreArgs {
     pub json: bool,
 }
 
+fn seconds(text: &str) -> Result<f64, String> {
+    // A year is as good as no limit, and more could not be added to a clock.
+    let within = |seconds: &f64| *seconds > 0.0 && *seconds <= 31_536_000.0;
+    text.parse().ok().filter(within).ok_or_else(|| "expected a number of seconds above 0, at most a year".to_owned())
+}
+
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("expected a whole number of at least 1".to_owned()),
@@ -473,7 +542,7 @@ mod tests {
             options.validate().unwrap();
             n += 1;
         }
-        assert_eq!(n, 31, "flags");
+        assert_eq!(n, 32, "flags");
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Writer {
     pub fn write(&mut self, event: &Event) -> Result<()> {
         match event {
             Event::Progress { done_tokens, .. } => self.prompt_done = *done_tokens,
-            Event::Reply(ReplyEvent::Text(piece)) => {
+            Event::Reply(ReplyEvent::Text(piece) | ReplyEvent::Reasoning(piece)) => {
                 print::out(piece)?;
                 self.in_line = !piece.ends_with('\n');
             }
@@ -78,23 +78,29 @@ pub fn summary(model: &str, session: &Session, report: &Report) -> String {
         Some(n) => format!("{n} threads"),
         None => "its own threads".to_owned(),
     };
-    let Outcome { usage, timings, .. } = &report.outcome;
-    let computed = report.prompt_done.saturating_sub(usage.cached_tokens);
-    let mut line = format!(
-        "{model} | family {} | executor {executor} | {threads} | prompt {} tokens, {} | decode {} tokens, {}",
-        runner.family(),
-        report.prompt_done,
-        rate(computed, timings.prefill),
-        usage.completion_tokens,
-        rate(usage.completion_tokens, timings.decode),
-    );
-    if usage.cached_tokens > 0 {
-        line += &format!(" | {} prompt tokens reused", usage.cached_tokens);
+    format!("{model} | family {} | executor {executor} | {threads} | {}", runner.family(), report.speeds())
+}
+
+impl Report {
+    /// `prompt, decode`, and what made them shorter.
+    pub fn speeds(&self) -> String {
+        let Outcome { usage, timings, .. } = &self.outcome;
+        let computed = self.prompt_done.saturating_sub(usage.cached_tokens);
+        let mut line = format!(
+            "prompt {} tokens, {} | decode {} tokens, {}",
+            self.prompt_done,
+            rate(computed, timings.prefill),
+            usage.completion_tokens,
+            rate(usage.completion_tokens, timings.decode),
+        );
+        if usage.cached_tokens > 0 {
+            line += &format!(" | {} prompt tokens reused", usage.cached_tokens);
+        }
+        if let Some(rate) = usage.acceptance_rate() {
+            line += &format!(" | {:.0} % of {} guesses right", rate * 100.0, usage.draft_tokens);
+        }
+        line
     }
-    if let Some(rate) = usage.acceptance_rate() {
-        line += &format!(" | {:.0} % of {} guesses right", rate * 100.0, usage.draft_tokens);
-    }
-    line
 }
 
 fn rate(tokens: usize, time: Duration) -> String {

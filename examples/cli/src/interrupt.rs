@@ -1,6 +1,6 @@
 //! Ctrl-C.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kinfolk::decoder::Cancel;
 
@@ -10,11 +10,11 @@ use crate::print;
 pub const EXIT_CODE: u8 = 130;
 
 /// The work that has begun and can end cleanly.
-static WORK: OnceLock<Cancel> = OnceLock::new();
+static WORK: Mutex<Option<Cancel>> = Mutex::new(None);
 
 /// Listens to Ctrl-C, which ends the program at once where nothing has begun that could end cleanly.
 pub fn listen() {
-    let set = ctrlc::set_handler(|| match WORK.get() {
+    let set = ctrlc::set_handler(|| match &*work() {
         Some(cancel) if !cancel.is_cancelled() => cancel.cancel(),
         _ => std::process::exit(EXIT_CODE.into()),
     });
@@ -25,6 +25,14 @@ pub fn listen() {
 
 /// From here on the first Ctrl-C asks for a clean end, and only the second does not ask.
 pub fn cancels(cancel: &Cancel) {
-    // The program does one piece of work.
-    let _ = WORK.set(cancel.clone());
+    *work() = Some(cancel.clone());
+}
+
+/// From here on Ctrl-C ends the program at once.
+pub fn ends_program() {
+    *work() = None;
+}
+
+fn work() -> MutexGuard<'static, Option<Cancel>> {
+    WORK.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,6 +6,7 @@ mod generate;
 mod interrupt;
 mod open;
 mod print;
+mod request;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         None => commands::story::run(&cancel),
         Some(Command::Run(args)) => commands::run::run(&args, &cancel),
+        Some(Command::Chat(args)) => commands::chat::run(&args, &cancel),
         Some(Command::Inspect(args)) => commands::inspect::run(&args),
         Some(Command::Families(args)) => commands::families::run(&args),
         Some(Command::Tokenize(args)) => commands::tokenize::run(&args),

@@ -1,48 +1,38 @@
-//! Every kind of decoder that the families describe conforms: windows, experts, soft caps, norms on both sides.
+//! Every kind of decoder that the families describe conforms: windows, experts, soft caps, norms on both sides, growing queries.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+};
 
 use kinfolk::{LoadOptions, LoadRequest, Registry, conformance, decoder::Source};
 use kinfolk_registry_tests::in_repository;
 
-#[track_caller]
-fn check(fixture: &str) {
-    let source = Arc::new(Source::open(in_repository("fixtures").join(fixture)).unwrap());
+/// Checks a checkpoint and returns the family that runs it.
+fn check(path: &Path) -> &'static str {
+    let source = Arc::new(Source::open(path).unwrap());
     let family = Registry::linked().claim(&source).unwrap().family;
     conformance::check(|| (family.load)(LoadRequest::new(Arc::clone(&source), LoadOptions::default())).unwrap());
+    family.name
 }
 
 #[test]
-fn llama_conforms() {
-    check("llama");
-}
-
-#[test]
-fn mistral_with_a_window_on_every_layer_conforms() {
-    check("mistral");
-}
-
-#[test]
-fn ministral3_with_growing_queries_conforms() {
-    check("mistral3");
-}
-
-#[test]
-fn qwen2_with_shared_experts_conforms() {
-    check("qwen2_moe");
-}
-
-#[test]
-fn qwen3_with_experts_conforms() {
-    check("qwen3_moe");
-}
-
-#[test]
-fn gemma2_with_soft_caps_conforms() {
-    check("gemma2");
-}
-
-#[test]
-fn gemma3_with_local_and_global_layers_conforms() {
-    check("gemma3");
+fn every_checkpoint_conforms_and_every_family_has_one() {
+    let mut families = BTreeSet::new();
+    let mut failures = Vec::new();
+    for entry in fs::read_dir(in_repository("fixtures")).unwrap() {
+        let path = entry.unwrap().path();
+        if ["model.safetensors", "model.gguf"].iter().any(|file| path.join(file).exists()) {
+            match catch_unwind(AssertUnwindSafe(|| check(&path))) {
+                Ok(family) => drop(families.insert(family)),
+                Err(panic) => failures.push(format!("{}: {:?}", path.display(), panic.downcast_ref::<String>())),
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    let linked: BTreeSet<&str> = Registry::linked().families().map(|family| family.name).collect();
+    assert_eq!(families, linked, "each linked family has a checkpoint that conforms");
 }

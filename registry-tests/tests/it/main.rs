@@ -12,3 +12,4 @@ mod linking;
 mod macros_ui;
 mod parity;
 mod scoring;
+mod serving;

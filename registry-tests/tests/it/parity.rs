@@ -53,7 +53,8 @@ fn cases(fixtures: &Path) -> Vec<Case> {
     folders.iter().flat_map(|folder| cases_of(folder)).collect()
 }
 
-fn is_ours(folder: &Path) -> bool {
+/// Whether a linked family runs the checkpoint in a folder.
+pub(crate) fn is_ours(folder: &Path) -> bool {
     let path = folder.join("config.json");
     let Ok(text) = fs::read_to_string(&path) else { return false };
     // Packed safetensors layouts (GPTQ, AWQ, MLX, …) are no weight format of this runtime yet.

@@ -4,14 +4,17 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use kinfolk_decoder::{Cancel, Config, LoadProgress, LoadRole, Source};
+use kinfolk_text::Text;
 use kinfolk_weights::{OpenOptions, WeightFormat};
 
 use crate::{
     embedding::{Embedder, EmbeddingConventions},
+    family::Family,
     load::{LoadOptions, LoadRequest},
     registry::Registry,
     runner::LmRunner,
     sampling::SampleOpts,
+    scheduler::{Scheduler, SchedulerOptions},
     session::Session,
 };
 
@@ -179,7 +182,7 @@ impl LmRunnerBuilder {
         anyhow::ensure!(self.stream.is_none(), "`stream` needs text: expected `session()`, found `build()`");
         anyhow::ensure!(self.sample.is_none(), "`sample` needs a generation: expected `session()`, found `build()`");
         let source = self.open()?;
-        Ok(load(&source, self.options)?.0)
+        load(&claim(&source, &self.options)?, &source, &self.options)
     }
 
     /// Loads the model and its text layer.
@@ -188,12 +191,11 @@ impl LmRunnerBuilder {
     /// As [`build`](Self::build), and what the tokenizer or chat template object to.
     pub fn session(mut self) -> Result<Session> {
         let source = self.open()?;
-        let again = self.options.clone();
-        let (runner, turn_ends) = load(&source, self.options)?;
-        let text = kinfolk_text::Text::from_source(&source, turn_ends)
-            .with_context(|| format!("`{}`", source.path().display()))?;
-        let mut session = Session::new(runner, text);
-        session.set_reload(Some(Box::new(move || Ok(load(&source, again.clone())?.0))));
+        let family = claim(&source, &self.options)?;
+        let runner = load(&family, &source, &self.options)?;
+        let mut session = Session::new(runner, text_layer(&family, &source)?);
+        session.set_convention(family.conventions.tool_calls);
+        session.set_reload(Some(Box::new(move || load(&family, &source, &self.options))));
         session.set_sample(self.sample.unwrap_or_default())?;
         session.set_stream(self.stream);
         Ok(session)
@@ -209,11 +211,25 @@ impl LmRunnerBuilder {
         anyhow::ensure!(self.sample.is_none(), "`sample` needs a generation: expected `session()`, found `embedder()`");
         self.options.role = LoadRole::Embedding;
         let source = self.open()?;
-        let of_model = || format!("`{}`", source.path().display());
-        let conventions = EmbeddingConventions::from_source(&source).with_context(of_model)?;
-        let (runner, turn_ends) = load(&source, self.options)?;
-        let text = kinfolk_text::Text::from_source(&source, turn_ends).with_context(of_model)?;
-        Ok(Embedder::new(runner, text, conventions))
+        let conventions =
+            EmbeddingConventions::from_source(&source).with_context(|| format!("`{}`", source.path().display()))?;
+        let family = claim(&source, &self.options)?;
+        let runner = load(&family, &source, &self.options)?;
+        Ok(Embedder::new(runner, text_layer(&family, &source)?, conventions))
+    }
+
+    /// Loads the model and its text layer to serve many requests, on a thread of its own. The sampling of requests that do not say is this
+    /// builder's, if it has one, and otherwise that of `options`.
+    ///
+    /// # Errors
+    /// As [`session`](Self::session) and [`Scheduler::start`]; a `stream`, since there are many.
+    pub fn scheduler(mut self, mut options: SchedulerOptions) -> Result<Scheduler> {
+        anyhow::ensure!(self.stream.is_none(), "`stream` needs one reply: expected `session()`, found `scheduler()`");
+        let source = self.open()?;
+        let family = claim(&source, &self.options)?;
+        let text = text_layer(&family, &source)?;
+        options.sample = self.sample.unwrap_or(options.sample);
+        Scheduler::start(Box::new(move || load(&family, &source, &self.options)), text, options)
     }
 
     fn open(&mut self) -> Result<Arc<Source>> {
@@ -244,15 +260,21 @@ impl LmRunnerBuilder {
     }
 }
 
-/// The runner, and the turn ends of the family that made it.
-fn load(source: &Arc<Source>, options: LoadOptions) -> Result<(Box<dyn LmRunner>, &'static [&'static str])> {
+/// The family that runs a checkpoint: the one pinned, or the one that its architecture asks for.
+fn claim(source: &Source, options: &LoadOptions) -> Result<Family> {
     let registry = Registry::linked();
-    let family = match &options.family {
+    Ok(match &options.family {
         Some(name) => registry.pin(name, source)?.family,
         None => registry.claim(source)?.family,
-    };
-    let runner = (family.load)(LoadRequest::new(Arc::clone(source), options))?;
-    Ok((runner, family.conventions.turn_ends))
+    })
+}
+
+fn load(family: &Family, source: &Arc<Source>, options: &LoadOptions) -> Result<Box<dyn LmRunner>> {
+    (family.load)(LoadRequest::new(Arc::clone(source), options.clone()))
+}
+
+fn text_layer(family: &Family, source: &Source) -> Result<Text> {
+    Text::from_source(source, family.conventions.turn_ends).with_context(|| format!("`{}`", source.path().display()))
 }
 
 #[cfg(test)]

@@ -3,25 +3,30 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use kinfolk::{decoder::Cancel, session::Request, text::Text};
+use kinfolk::{decoder::Cancel, text::Text};
 use serde_json::json;
 
-use crate::{args::RunArgs, generate, interrupt, open, print};
+use crate::{args::RunArgs, generate, interrupt, open, print, request::Requests};
 
 pub fn run(args: &RunArgs, cancel: &Cancel) -> Result<ExitCode> {
     let prompt = open::text_or_stdin(&args.prompt)?;
     let sample = args.sample.options()?;
     sample.validate()?;
+    let requests = Requests::new(&args.reply)?;
     interrupt::cancels(cancel);
     let mut session = open::builder(&args.load, cancel)?.sample(sample).session()?;
+    if let Some(path) = args.reply.session.as_deref().filter(|path| path.exists()) {
+        session.load(path)?;
+    }
     let prompt = prompt_tokens(args, session.text(), &prompt)?;
-    let mut request = Request::default();
-    request.cancel = cancel.clone();
-    request.max_tokens = args.max_tokens;
-    let timing = generate::stream(&mut session, &prompt, request)
+    let request = requests.next(&session, cancel)?;
+    let report = generate::stream(&mut session, &prompt, request)
         .with_context(|| format!("cannot run `{}`", args.load.model.display()))?;
+    if let Some(path) = &args.reply.session {
+        session.save(path)?;
+    }
     let model = args.load.model.file_name().unwrap_or(args.load.model.as_os_str()).to_string_lossy();
-    print::note(&generate::summary(&model, &session, &timing));
+    print::note(&generate::summary(&model, &session, &report));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,4 +4,5 @@ mod bad_input;
 mod commands;
 mod embed;
 mod kinfolk;
+mod replies;
 mod score;

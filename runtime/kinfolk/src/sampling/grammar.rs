@@ -37,6 +37,10 @@ const MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 /// The longest reason passed on, in bytes.
 const MAX_REASON_BYTES: usize = 2000;
 
+/// White space between the parts of JSON: a space, or a line break and an indent. Without a bound a model that likes spaces goes on with
+/// them until its reply is cut off.
+const JSON_SPACE: &str = r"\x20|\x0D?\x0A[\x20\x09]{0,32}";
+
 /// What a reply has to look like. Cheap: a [`GrammarCompiler`] does the work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grammar(Form);
@@ -49,7 +53,7 @@ enum Form {
 }
 
 impl Grammar {
-    /// JSON that satisfies a schema. Keywords `llguidance` does not know make it fail to compile rather than go unheeded.
+    /// JSON that satisfies a schema, compact or indented. Keywords `llguidance` does not know make it fail to compile rather than go unheeded.
     pub fn json_schema(schema: &Value) -> Grammar {
         Grammar(Form::JsonSchema(schema.clone()))
     }
@@ -77,6 +81,18 @@ impl Grammar {
         }
         Ok(())
     }
+}
+
+/// A schema that says which white space there may be, unless it does so already.
+fn with_bounded_space(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Value::Object(members) = &mut schema {
+        let settings = members.entry("x-guidance").or_insert_with(|| serde_json::json!({}));
+        if let Value::Object(settings) = settings {
+            settings.entry("whitespace_pattern").or_insert_with(|| JSON_SPACE.into());
+        }
+    }
+    schema
 }
 
 /// Bytes of a JSON value written out, roughly, down to `depth`.
@@ -205,7 +221,7 @@ impl GrammarCompiler {
         let compile = || {
             caught(|| {
                 let grammar = match &grammar.0 {
-                    Form::JsonSchema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
+                    Form::JsonSchema(schema) => TopLevelGrammar::from_json_schema(with_bounded_space(schema)),
                     Form::Regex(pattern) => TopLevelGrammar::from_regex(pattern),
                     Form::Lark(grammar) => TopLevelGrammar::from_lark(grammar.clone()),
                 };

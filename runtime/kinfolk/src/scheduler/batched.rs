@@ -259,9 +259,10 @@ impl<'t> Batched<'t> {
     ) -> Result<(), Arc<DriveError>> {
         match self.forward(plan) {
             Ok(outputs) => {
+                let now = (self.clock)();
                 for (planned, output) in plan.iter().zip(outputs) {
                     // A panic here is of the request's own making: a stage of its sampler, its constraint.
-                    if let Err(error) = guard(|| self.absorb(planned, &output)) {
+                    if let Err(error) = guard(|| self.absorb(planned, &output, now)) {
                         failed.push((planned.index, error));
                     }
                 }
@@ -333,8 +334,7 @@ impl<'t> Batched<'t> {
     }
 
     /// Takes in what a step has computed for one request.
-    fn absorb(&mut self, planned: &Planned, output: &Output) -> Result<()> {
-        let now = (self.clock)();
+    fn absorb(&mut self, planned: &Planned, output: &Output, now: Instant) -> Result<()> {
         let running = &mut self.running[planned.index];
         let done = running.tokens.len() + planned.n_tokens;
         let generation = &mut running.slot.generation;

@@ -79,6 +79,7 @@ impl Default for SchedulerOptions {
 pub struct Scheduler {
     shared: Arc<Shared>,
     worker: Option<JoinHandle<()>>,
+    text: Arc<Text>,
     queue_len: usize,
     clock: Clock,
 }
@@ -143,13 +144,14 @@ impl Scheduler {
         let shared = Arc::new(Shared { state: Mutex::default(), wake: Condvar::new() });
         let (queue_len, clock) = (options.queue_len, Arc::clone(&options.clock));
         let (loaded, wait_for_load) = async_channel::bounded(1);
+        let text = text.into();
         let worker = {
-            let (shared, text) = (Arc::clone(&shared), text.into());
+            let (shared, text) = (Arc::clone(&shared), Arc::clone(&text));
             std::thread::Builder::new()
                 .name("kinfolk-scheduler".to_owned())
                 .spawn(move || worker::run(&shared, load, &text, &options, &loaded))?
         };
-        let scheduler = Scheduler { shared, worker: Some(worker), queue_len, clock };
+        let scheduler = Scheduler { shared, worker: Some(worker), text, queue_len, clock };
         match wait_for_load.recv_blocking() {
             Ok(answer) => answer.map(|()| scheduler),
             Err(_) => anyhow::bail!("the load panicked"),
@@ -179,6 +181,11 @@ impl Scheduler {
         self.shared.wake.notify_one();
         // An error says that the worker let go of everything, too.
         let _ = wait.recv_blocking();
+    }
+
+    /// Tokenizer, template and ends, to make prompts with.
+    pub fn text(&self) -> &Text {
+        &self.text
     }
 
     /// The settings in effect, as model, options and machine have made them.

@@ -380,7 +380,7 @@ fn a_soak_of_failures_leaves_nothing_behind() {
                     Fault::NotANumber,
                     Fault::KeepsCache,
                 ];
-                (state % 40 == 0).then(|| kinds[(state / 40) as usize % kinds.len()])
+                state.is_multiple_of(40).then(|| kinds[(state / 40) as usize % kinds.len()])
             })
         }
     };
@@ -403,10 +403,10 @@ fn a_soak_of_failures_leaves_nothing_behind() {
             Ok(ticket) => {
                 tickets.push(ticket);
                 n_submitted += 1;
-                if i % 7 == 0 {
+                if i.is_multiple_of(7) {
                     cancel.cancel();
                 }
-                if i % 13 == 0 {
+                if i.is_multiple_of(13) {
                     drop(tickets.pop());
                 }
             }
@@ -472,4 +472,26 @@ proptest! {
             equals_alone(finished(ticket), &prompt(*seed, *n), greedy(30));
         }
     }
+}
+
+#[test]
+fn a_worker_that_dies_answers_every_waiter_and_another_takes_over() {
+    // What nothing in the worker expects to fail: the host's clock.
+    let dies = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let armed = Arc::clone(&dies);
+    let worker_only = move || {
+        let is_worker = std::thread::current().name() == Some("kinfolk-scheduler");
+        assert!(!(is_worker && armed.swap(false, Ordering::SeqCst)), "the clock is broken");
+        Instant::now()
+    };
+    let options = SchedulerOptions { max_sequences: 1, clock: Arc::new(worker_only), ..SchedulerOptions::default() };
+    let (scheduler, first) = busy(Duration::from_millis(50), options);
+    let tickets: Vec<Ticket> = (1..5).map(|i| scheduler.submit(&prompt(i, 3), greedy(2)).unwrap()).collect();
+    dies.store(true, Ordering::SeqCst);
+    for ticket in std::iter::once(first).chain(tickets) {
+        assert!(matches!(outcome(ticket), Err(RequestError::WorkerDied)));
+    }
+    equals_alone(finished(scheduler.submit(&prompt(1, 3), greedy(2)).unwrap()), &prompt(1, 3), greedy(2));
+    let stats = scheduler.stats();
+    assert_eq!((stats.loads, stats.running, stats.waiting), (2, 0, 0));
 }

@@ -52,16 +52,20 @@ impl Chat {
     }
 
     /// Lets the model answer. `on_event` sees every event as it comes. The answer joins the conversation, also one that was cut short.
+    /// Where the request tells reasoning from text, a template that opens the reasoning itself is seen to.
     ///
     /// # Errors
     /// As [`prompt`](Self::prompt) and [`Session::complete`]; the conversation is then as before.
     pub fn answer(
         &mut self,
         session: &mut Session,
-        request: Request,
+        mut request: Request,
         mut on_event: impl FnMut(&Event),
     ) -> Result<Completion> {
         let prompt = self.prompt(session)?;
+        if let Some(tags) = &request.reply.reasoning {
+            request.reply.starts_in_reasoning = tags.opened_by(&session.text().tokenizer.decode(&prompt, false));
+        }
         let mut reply = session.start(&prompt, request)?;
         let mut parts = ParsedReply::default();
         let mut outcome = None;

@@ -67,6 +67,7 @@ impl<'t> Generation<'t> {
             return Err(RunnerError::TokenOutOfRange { token, vocab_size }.into());
         }
         let mut chain = SamplerChain::with_tokenizer(request.sample.as_ref().unwrap_or(sample), &text.tokenizer)?;
+        chain.check_vocab(vocab_size)?;
         chain.accept_prompt(prompt);
         if let Some(constraint) = request.constraint {
             chain.set_constraint(constraint);
@@ -171,8 +172,9 @@ impl<'t> Generation<'t> {
         }
         let vocab_size = self.vocab_size;
         anyhow::ensure!(logits.len() == vocab_size, "expected {vocab_size} logits, found {}", logits.len());
-        if self.max_tokens == Some(0) || self.chain.is_complete() {
-            let reason = if self.max_tokens == Some(0) { FinishReason::Length } else { FinishReason::Stop };
+        // Before the first token: a reply of none.
+        if self.is_long_enough() || self.chain.is_complete() {
+            let reason = if self.is_long_enough() { FinishReason::Length } else { FinishReason::Stop };
             self.end(reason, now);
             return Ok(());
         }
@@ -192,12 +194,14 @@ impl<'t> Generation<'t> {
         self.tell(parts);
         if self.decoder.stopped().is_some() || self.chain.is_complete() {
             self.end(FinishReason::Stop, now);
-        } else if self.max_tokens.is_some_and(|max| self.usage.completion_tokens >= max) {
-            self.end(FinishReason::Length, now);
-        } else if self.context.len() > self.context_length && self.shift().is_err() {
+        } else if self.is_long_enough() || self.context.len() > self.context_length && self.shift().is_err() {
             self.end(FinishReason::Length, now);
         }
         Ok(())
+    }
+
+    fn is_long_enough(&self) -> bool {
+        self.max_tokens.is_some_and(|max| self.usage.completion_tokens >= max)
     }
 
     /// Guesses at what follows the context, which must be a token or more ahead of what is computed.

@@ -15,7 +15,7 @@ mod saved;
 use std::{path::Path, sync::Arc, time::Instant};
 
 use anyhow::Result;
-use kinfolk_text::{ParsedReply, ReplyEvent, Text};
+use kinfolk_text::{ParsedReply, ReplyEvent, ReplyOptions, Text};
 
 pub(crate) use drive::{Evicted, guard};
 pub(crate) use generation::Generation;
@@ -28,6 +28,8 @@ pub use reply::Reply;
 pub use request::{Overflow, Request};
 pub use saved::SavedSessionError;
 
+#[cfg(feature = "grammar")]
+use crate::sampling::{GrammarCompiler, GrammarError};
 use crate::{builder::TextCallback, host_driven::HostDriven, runner::LmRunner, sampling::SampleOpts};
 
 /// Tells the time. A host without the system's clock, or a test, gives its own.
@@ -54,6 +56,7 @@ pub struct Session {
     is_evicted: bool,
     reload: Option<Reload>,
     text: Arc<Text>,
+    convention: Option<&'static str>,
     sample: SampleOpts,
     stream: Option<TextCallback>,
     clock: Clock,
@@ -67,6 +70,7 @@ impl Session {
             is_evicted: false,
             reload: None,
             text: text.into(),
+            convention: None,
             sample: SampleOpts::default(),
             stream: None,
             clock: Arc::new(Instant::now),
@@ -93,6 +97,16 @@ impl Session {
         self.reload = reload;
     }
 
+    /// How the model's family writes calls of tools, where its chat template does not show it.
+    pub fn set_convention(&mut self, convention: Option<&'static str>) {
+        self.convention = convention;
+    }
+
+    /// How replies of this model are read: for [`Request::reply`], with the tools of the request added.
+    pub fn reply_options(&self) -> ReplyOptions {
+        self.text.reply_options(self.convention)
+    }
+
     /// Where deadlines and timings are read from; the system's clock by default.
     pub fn set_clock(&mut self, clock: Clock) {
         self.clock = clock;
@@ -103,6 +117,11 @@ impl Session {
         &self.runner
     }
 
+    /// Gives the runner up.
+    pub fn into_runner(self) -> Box<dyn LmRunner> {
+        self.runner.into_inner()
+    }
+
     /// Tokenizer, template and ends.
     pub fn text(&self) -> &Text {
         &self.text
@@ -111,6 +130,15 @@ impl Session {
     /// The text layer, to share.
     pub fn shared_text(&self) -> Arc<Text> {
         Arc::clone(&self.text)
+    }
+
+    /// Prepares to constrain replies of this model by grammars; see [`Request::constraint`]. Worth keeping: it takes a fraction of a second.
+    ///
+    /// # Errors
+    /// [`GrammarError`] if the vocabulary cannot be used.
+    #[cfg(feature = "grammar")]
+    pub fn grammar_compiler(&self) -> Result<GrammarCompiler, GrammarError> {
+        GrammarCompiler::new(&self.text.tokenizer, &self.text.ends, self.runner.vocab_size())
     }
 
     /// The tokens that the next prompt may share with this one.

@@ -137,7 +137,11 @@ impl<'a> Reply<'a> {
             // What is left of it may panic once more as it goes.
             let evicted = guard(|| Ok(Evicted::of(&*self.runner))).unwrap_or_default();
             let corrupted = std::mem::replace(self.runner, HostDriven::new(Box::new(evicted)));
-            drop(guard(|| Ok(drop(corrupted))));
+            let gone = guard(|| {
+                drop(corrupted);
+                Ok(())
+            });
+            drop(gone);
             *self.is_evicted = true;
         }
         self.failure = Some(error);

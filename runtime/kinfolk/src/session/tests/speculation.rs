@@ -25,7 +25,7 @@ impl Drafter for Wheel {
             0 => guesses.push(7),
             1 => guesses.extend([400; 30]),
             2 => guesses.clear(),
-            3 if self.state % 7 == 0 => anyhow::bail!("out of ideas"),
+            3 if self.state.is_multiple_of(7) => anyhow::bail!("out of ideas"),
             _ => {}
         }
         guesses.truncate(n.max(1) + 3);
