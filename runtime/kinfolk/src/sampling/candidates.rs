@@ -107,23 +107,20 @@ impl Candidates {
         self.logits.clear();
         // Zero has one sign here, so that equal logits compare equal.
         let keep = |l: &f32| if l.abs() < f32::INFINITY { l + 0.0 } else { f32::NEG_INFINITY };
-        match allowed {
-            None => self.logits.extend(logits.iter().map(keep)),
-            Some(mask) => {
-                for (logits, word) in logits.chunks(32).zip(mask.words()) {
-                    match *word {
-                        0 => self.logits.extend(logits.iter().map(|_| f32::NEG_INFINITY)),
-                        u32::MAX => self.logits.extend(logits.iter().map(keep)),
-                        word => self.logits.extend(
-                            logits
-                                .iter()
-                                .enumerate()
-                                .map(|(bit, l)| if word >> bit & 1 == 1 { keep(l) } else { f32::NEG_INFINITY }),
-                        ),
-                    }
+        self.logits.extend(logits.iter().map(keep));
+        if let Some(mask) = allowed {
+            for (logits, word) in self.logits.chunks_mut(32).zip(mask.words()) {
+                match *word {
+                    u32::MAX => {}
+                    0 => logits.fill(f32::NEG_INFINITY),
+                    // Comparing with constants vectorises, shifting by each bit's place does not.
+                    word => logits.iter_mut().zip(BITS).for_each(|(logit, bit)| {
+                        *logit = if word & bit == 0 { f32::NEG_INFINITY } else { *logit };
+                    }),
                 }
-                self.logits.resize(logits.len(), f32::NEG_INFINITY);
             }
+            let known = mask.vocab_size().min(self.logits.len());
+            self.logits[known..].fill(f32::NEG_INFINITY);
         }
         self.len = selection::count(&self.logits, |l| l > f32::NEG_INFINITY);
         self.n_banned = self.vocab_size - self.len;
@@ -131,6 +128,10 @@ impl Candidates {
             None => self.len,
             Some(_) => selection::count(logits, |l| l.abs() < f32::INFINITY),
         };
+        // What a grammar leaves is often a handful, and then no stage needs a pass over the vocabulary.
+        if allowed.is_some() {
+            self.list_if_few();
+        }
         (n_finite < logits.len()).then(|| NonFinite::count(logits))
     }
 
@@ -471,6 +472,17 @@ impl Candidates {
         Some(Candidate { id: self.id(slot), logit: *self.logits.get(slot)? })
     }
 }
+
+/// The bits of a word of a [`TokenMask`].
+const BITS: [u32; 32] = {
+    let mut bits = [0; 32];
+    let mut place = 0;
+    while place < 32 {
+        bits[place] = 1 << place;
+        place += 1;
+    }
+    bits
+};
 
 /// Candidates whose weights a draw skips at once.
 const BLOCK: usize = 512;
