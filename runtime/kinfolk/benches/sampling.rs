@@ -2,9 +2,9 @@
 
 use std::{hint::black_box, time::Duration};
 
-use criterion::{BatchSize, Criterion, Throughput};
+use criterion::{Criterion, Throughput};
 use kinfolk::sampling::{
-    Candidates, LogitBias, SampleOpts, SamplerChain, Stage, TokenMask, log_probabilities,
+    Candidates, LogitBias, SampleOpts, SamplerChain, Stage, log_probabilities,
     stages::{
         AdaptiveP, Dry, DynamicTemperature, Epsilon, Eta, MinP, Mirostat, MirostatV2, NoRepeatNgram, Penalties,
         SequenceBreakers, Temperature, TopH, TopK, TopNSigma, TopP, TypicalP, Xtc,
@@ -106,8 +106,9 @@ fn bench_chains(c: &mut Criterion) {
 
 #[cfg(feature = "grammar")]
 mod constrained {
+    use criterion::BatchSize;
     use kinfolk::{
-        sampling::{Grammar, GrammarCompiler},
+        sampling::{Grammar, GrammarCompiler, TokenMask},
         text::{Ends, GgufVocabulary, Tokenizer},
     };
     use serde_json::json;

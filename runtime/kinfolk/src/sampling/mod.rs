@@ -3,7 +3,7 @@
 //! | stage | option that switches it on | what it does | definition followed |
 //! |---|---|---|---|
 //! | constraint | [`SamplerChain::set_constraint`] | allows what a grammar allows | |
-//! | [`LogitBias`](stages::LogitBias) | `logit_bias` | adds to logits of chosen tokens, forbids some | llama.cpp |
+//! | [`LogitBias`] | `logit_bias` | adds to logits of chosen tokens, forbids some | llama.cpp |
 //! | [`Penalties`](stages::Penalties) | `repetition_penalty`, `frequency_penalty`, `presence_penalty` | makes recent tokens less likely | llama.cpp |
 //! | [`NoRepeatNgram`](stages::NoRepeatNgram) | `no_repeat_ngram_size` | forbids runs of tokens to occur twice | transformers |
 //! | [`Dry`](stages::Dry) | `dry_multiplier` | makes what prolongs a repetition less likely | llama.cpp |

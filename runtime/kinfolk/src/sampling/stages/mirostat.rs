@@ -8,7 +8,7 @@ use crate::sampling::{Candidates, Stage, Step};
 /// (Basu et al. 2021, arXiv:2007.14966).
 ///
 /// k = (ε 2^μ / (1 - n^-ε))^(1/s) with n tokens in the vocabulary, ε = s - 1 and s estimated from the likeliest
-/// [`considered`](Self::considered); after each token μ falls by rate · (surprise - target), surprise being -log2 of the token's
+/// tokens; after each token μ falls by rate · (surprise - target), surprise being -log2 of the token's
 /// probability among those kept. μ starts at twice the target.
 ///
 /// In llama.cpp it replaces every stage but bias and temperature; here it comes after whichever stages are on. Where the slope
