@@ -47,10 +47,11 @@ impl<'a> Requests<'a> {
         request.max_tokens = args.max_tokens;
         request.stop = args.stop.clone();
         request.ignore_eos = args.ignore_eos;
-        request.deadline = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
         request.overflow = args.shift.map_or(Overflow::Refuse, |keep| Overflow::Shift { keep });
         request.constraint = self.constraint(session)?;
         request.speculation = self.speculation(session, cancel)?;
+        // From here on, not from before a draft model was loaded.
+        request.deadline = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
         Ok(request)
     }
 

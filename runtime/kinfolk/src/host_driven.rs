@@ -50,7 +50,7 @@ impl<R: LmRunner> HostDriven<R> {
 
     /// Whether an error or a panic has lost what the runner held, so that the next call computes the context anew.
     pub fn has_lost_context(&self) -> bool {
-        !self.in_step && !self.context.is_empty()
+        !self.in_step && !self.fell_back && !self.context.is_empty()
     }
 
     /// The tokens of the context.

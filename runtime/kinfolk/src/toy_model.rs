@@ -44,6 +44,7 @@ pub(crate) enum Fault {
     ShortLogits,
     NotANumber,
     KeepsCache,
+    Cancelled,
 }
 
 type Faults = Box<dyn FnMut(usize, &[&[u32]]) -> Option<Fault> + Send>;
@@ -179,6 +180,7 @@ impl Model for ToyModel {
         match fault {
             Some(Fault::Error) => return Err(ForwardError::ForeignCache),
             Some(Fault::OutOfMemory) => return Err(ForwardError::OutOfMemory { needed_bytes: 1 }),
+            Some(Fault::Cancelled) => return Err(ForwardError::Cancelled),
             Some(Fault::Panic) => panic!("injected panic"),
             Some(Fault::Stall(time)) => std::thread::sleep(time),
             _ => {}

@@ -8,7 +8,7 @@ use kinfolk_decoder::{Cache, Cancel, ForwardError, Model, Output, Sequence, Want
 use super::{RequestError, SchedulerOptions, Settings, Stats, inbox::Inbox, prefixes::Prefixes, slot::Slot};
 use crate::{
     admission::available_bytes,
-    session::{Clock, DriveError, FinishReason, common_prefix, guard},
+    session::{Clock, DriveError, FinishReason, ReuseMiss, common_prefix, guard},
 };
 
 /// Tokens two requests must share before one waits for the other to compute them, or copies them from it.
@@ -28,6 +28,8 @@ pub(super) struct Batched<'t> {
     max_sequences: usize,
     /// Sequences that there was memory for when it ran short, until one of them ends.
     room_for: usize,
+    /// There was no memory for the last step.
+    is_short: bool,
     step_tokens: usize,
     step_tokens_beside_decode: usize,
     clock: Clock,
@@ -108,6 +110,7 @@ impl<'t> Batched<'t> {
             kv_budget_bytes,
             max_sequences: options.max_sequences,
             room_for: usize::MAX,
+            is_short: false,
             step_tokens: options.step_tokens,
             step_tokens_beside_decode: options.step_tokens_beside_decode,
             clock: Arc::clone(&options.clock),
@@ -149,10 +152,14 @@ impl<'t> Batched<'t> {
                 at += 1;
                 continue;
             }
-            let planned = context.len() + HEADROOM_TOKENS;
-            while self.bytes_with(planned) > self.kv_budget_bytes && self.evict() {}
-            if self.bytes_with(planned) > self.kv_budget_bytes && !self.running.is_empty() {
+            let needed = self.bytes_with(context.len() + HEADROOM_TOKENS);
+            if needed > self.kv_budget_bytes && !self.running.is_empty() {
                 return;
+            }
+            // What the request takes over is in what it needs.
+            let taken = self.prefixes.favour(context);
+            while needed + self.prefixes.bytes() - taken > self.kv_budget_bytes && self.prefixes.bytes() > taken {
+                self.evict();
             }
             if let Some(slot) = inbox.waiting.remove(at) {
                 self.begin(slot);
@@ -175,16 +182,16 @@ impl<'t> Batched<'t> {
         let most = context.len() - 1;
         let from_running = self.running.iter().map(|r| (common_prefix(&r.tokens, context).min(most), r));
         let (n_running, other) = from_running.max_by_key(|(n, _)| *n).map_or((0, None), |(n, r)| (n, Some(r)));
-        let mut cache = match other {
-            Some(other) if n_running >= WORTH_SHARING && n_running > self.prefixes.shared(context) => {
-                other.cache.fork(n_running)
-            }
-            _ => self.prefixes.take(context).unwrap_or_else(|| self.model.new_cache()),
+        let n_kept = self.prefixes.shared(context).min(most);
+        let (shared_tokens, mut cache) = match other {
+            Some(other) if n_running >= WORTH_SHARING && n_running > n_kept => (n_running, other.cache.fork(n_running)),
+            _ => (n_kept, self.prefixes.take(context).unwrap_or_else(|| self.model.new_cache())),
         };
         let cached = cache.truncate(most.min(cache.len())).min(most);
         let tokens = context[..cached].to_vec();
         self.stats.reused_tokens += cached as u64;
-        slot.generation.started(cached, None, (self.clock)());
+        let miss = (cached < shared_tokens).then_some(ReuseMiss::CannotGoBack { shared_tokens });
+        slot.generation.started(cached, miss, (self.clock)());
         self.running.push(Running { slot, cache, tokens });
     }
 
@@ -214,7 +221,7 @@ impl<'t> Batched<'t> {
             }
         }
         let mut failed = Vec::new();
-        let answer = self.compute(&plan, inbox, &mut failed);
+        let answer = self.compute(&plan, &mut failed);
         self.remove_failed(failed, inbox);
         if let Err(error) = &answer {
             let n = self.running.len();
@@ -224,6 +231,10 @@ impl<'t> Batched<'t> {
             inbox.count(n);
         } else {
             self.remove_ended(inbox);
+            if std::mem::take(&mut self.is_short) && self.running.len() > 1 {
+                self.preempt_youngest(inbox);
+                self.room_for = self.running.len();
+            }
         }
         answer
     }
@@ -251,12 +262,7 @@ impl<'t> Batched<'t> {
     }
 
     /// Runs a plan. Requests that fail by themselves are noted in `failed`, with why.
-    fn compute(
-        &mut self,
-        plan: &[Planned],
-        inbox: &mut Inbox<'t>,
-        failed: &mut Vec<(usize, DriveError)>,
-    ) -> Result<(), Arc<DriveError>> {
+    fn compute(&mut self, plan: &[Planned], failed: &mut Vec<(usize, DriveError)>) -> Result<(), Arc<DriveError>> {
         match self.forward(plan) {
             Ok(outputs) => {
                 let now = (self.clock)();
@@ -271,11 +277,10 @@ impl<'t> Batched<'t> {
             Err(error @ DriveError::RunnerCorrupted { .. }) => Err(Arc::new(error)),
             Err(DriveError::Recoverable(error)) => match (error.downcast_ref(), plan) {
                 // Everybody in it has been cancelled or is late, which the next step sees.
-                (Some(ForwardError::Cancelled), _) => Ok(()),
+                (Some(ForwardError::Cancelled), _) if self.cancelled_together(plan).is_cancelled() => Ok(()),
                 (Some(ForwardError::OutOfMemory { .. }), _) if self.evict() => Ok(()),
-                (Some(ForwardError::OutOfMemory { .. }), [_, _, ..]) => {
-                    self.preempt_youngest(inbox);
-                    self.room_for = self.running.len();
+                (Some(ForwardError::OutOfMemory { .. }), _) if self.running.len() > 1 => {
+                    self.is_short = true;
                     Ok(())
                 }
                 (_, [planned]) => {
@@ -283,9 +288,7 @@ impl<'t> Batched<'t> {
                     Ok(())
                 }
                 // One of them is to blame: alone, it shows which.
-                (_, several) => {
-                    several.iter().try_for_each(|one| self.compute(std::slice::from_ref(one), inbox, failed))
-                }
+                (_, several) => several.iter().try_for_each(|one| self.compute(std::slice::from_ref(one), failed)),
             },
         }
     }
@@ -414,11 +417,11 @@ impl<'t> Batched<'t> {
         }
     }
 
-    /// Bytes of keys and values with one more sequence of `n` tokens.
+    /// Bytes of keys and values with one more sequence of `n` tokens, without those that are kept.
     fn bytes_with(&self, n: usize) -> u64 {
         let n = n.min(self.model.context_length());
         let running: u64 = self.running.iter().map(|r| self.bytes_of(r, r.slot.generation.context().len())).sum();
-        running + self.prefixes.bytes() + self.model.cache_bytes(n)
+        running + self.model.cache_bytes(n)
     }
 
     /// Bytes of keys and values after a plan.

@@ -29,6 +29,7 @@ use std::{
 };
 
 use anyhow::Result;
+use kinfolk_decoder::Cancel;
 use kinfolk_text::Text;
 
 pub use report::{Settings, Stats};
@@ -102,6 +103,8 @@ struct Shared {
     state: Mutex<State>,
     /// There is something for the worker to do.
     wake: Condvar,
+    /// The last host is gone, and what runs ends too. Set with the lock held, so that the worker does not miss it.
+    closing: Cancel,
 }
 
 #[derive(Debug, Default)]
@@ -110,8 +113,6 @@ struct State {
     queue: VecDeque<Job>,
     /// Requests it has seen, whose turn has not come.
     n_waiting: usize,
-    /// The last host is gone.
-    closing: bool,
     /// Hosts that wait for the model to be unloaded.
     unloads: Vec<async_channel::Sender<()>>,
     settings: Settings,
@@ -141,7 +142,7 @@ impl Scheduler {
         ] {
             anyhow::ensure!(value > 0, "scheduler option `{name}`: expected at least 1, found 0");
         }
-        let shared = Arc::new(Shared { state: Mutex::default(), wake: Condvar::new() });
+        let shared = Arc::new(Shared { state: Mutex::default(), wake: Condvar::new(), closing: Cancel::new() });
         let (queue_len, clock) = (options.queue_len, Arc::clone(&options.clock));
         let (loaded, wait_for_load) = async_channel::bounded(1);
         let text = text.into();
@@ -163,11 +164,13 @@ impl Scheduler {
     /// # Errors
     /// `QueueFull`. What is wrong with the prompt or the request itself is the ticket's one event.
     pub fn submit(&self, prompt: &[u32], request: Request) -> Result<Ticket, SubmitError> {
+        // The clock is the host's, and may ask the scheduler something.
+        let now = (self.clock)();
         let mut state = self.shared.lock();
         if state.queue.len() + state.n_waiting >= self.queue_len {
             return Err(SubmitError::QueueFull { queue_len: self.queue_len });
         }
-        let (job, ticket) = Job::new(prompt, request, (self.clock)());
+        let (job, ticket) = Job::new(prompt, request, now, &self.shared.closing);
         state.queue.push_back(job);
         self.shared.wake.notify_one();
         Ok(ticket)
@@ -202,7 +205,9 @@ impl Scheduler {
 
 impl Drop for Scheduler {
     fn drop(&mut self) {
-        self.shared.lock().closing = true;
+        let state = self.shared.lock();
+        self.shared.closing.cancel();
+        drop(state);
         self.shared.wake.notify_one();
         if let Some(worker) = self.worker.take() {
             // A worker that panicked has let go of everything as well.

@@ -18,6 +18,13 @@ struct Prefix {
     cache: Box<dyn Cache>,
 }
 
+impl Prefix {
+    /// Whether its first `n` tokens are so much of it that the rest is not worth keeping.
+    fn is_mostly(&self, n: usize) -> bool {
+        n * 2 >= self.tokens.len()
+    }
+}
+
 impl Prefixes {
     /// Keeps a sequence, and lets the oldest ones go beyond `most`.
     pub fn keep(&mut self, tokens: Vec<u32>, cache: Box<dyn Cache>, most: usize) {
@@ -34,12 +41,18 @@ impl Prefixes {
         self.kept.iter().map(|prefix| common_prefix(&prefix.tokens, context)).max().unwrap_or(0)
     }
 
+    /// Makes the one that [`take`](Self::take) would give the last to go. Returns how many bytes it would take over.
+    pub fn favour(&mut self, context: &[u32]) -> u64 {
+        let Some((prefix, n)) = self.remove_best(context) else { return 0 };
+        let taken = if prefix.is_mostly(n) { prefix.cache.bytes() as u64 } else { 0 };
+        self.kept.push_back(prefix);
+        taken
+    }
+
     /// The one that holds the most of `context`, cut to that: itself if that is most of it, and otherwise a copy.
     pub fn take(&mut self, context: &[u32]) -> Option<Box<dyn Cache>> {
-        let shared = |prefix: &Prefix| common_prefix(&prefix.tokens, context);
-        let (at, n) = self.kept.iter().map(shared).enumerate().max_by_key(|(_, n)| *n)?;
-        let prefix = self.kept.remove(at)?;
-        if n * 2 >= prefix.tokens.len() {
+        let (prefix, n) = self.remove_best(context)?;
+        if prefix.is_mostly(n) {
             let mut cache = prefix.cache;
             cache.truncate(n);
             return Some(cache);
@@ -47,6 +60,13 @@ impl Prefixes {
         let cache = prefix.cache.fork(n);
         self.kept.push_back(prefix);
         Some(cache)
+    }
+
+    /// The one that holds the most of `context`, and how much that is.
+    fn remove_best(&mut self, context: &[u32]) -> Option<(Prefix, usize)> {
+        let shared = |prefix: &Prefix| common_prefix(&prefix.tokens, context);
+        let (at, n) = self.kept.iter().map(shared).enumerate().max_by_key(|(_, n)| *n)?;
+        Some((self.kept.remove(at)?, n))
     }
 
     /// Lets the least recently used one go. Returns whether there was one.

@@ -17,12 +17,17 @@ use crate::{
 pub(super) struct Host {
     events: Sender<Result<Event, RequestError>>,
     cancel: Cancel,
+    max_unread: usize,
 }
 
+/// Events per token of the context that a host may leave unread: more than a reply has that ends with the context. One that goes on for
+/// ever, dropping what no longer fits, ends where nobody reads it.
+const UNREAD_PER_TOKEN: usize = 8;
+
 impl Host {
-    /// Passes an event on. A host that is gone cancels its request.
+    /// Passes an event on. A host that is gone or reads nothing cancels its request.
     pub fn send(&self, event: Event) {
-        if self.events.try_send(Ok(event)).is_err() {
+        if self.events.try_send(Ok(event)).is_err() || self.events.len() > self.max_unread {
             self.cancel.cancel();
         }
     }
@@ -44,11 +49,18 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub fn new(prompt: &[u32], request: Request, asked_at: Instant) -> (Job, Ticket) {
+    /// A job and its host's end. It is cancelled by the flag of the request, by its ticket, or once the scheduler is `closing`.
+    pub fn new(prompt: &[u32], mut request: Request, asked_at: Instant, closing: &Cancel) -> (Job, Ticket) {
         let (events, receiver) = async_channel::unbounded();
-        let cancel = request.cancel.clone();
+        // A flag of its own, since a host may share one among many requests.
+        let (by_host, closing) = (std::mem::take(&mut request.cancel), closing.clone());
+        let cancel = Cancel::when(move || by_host.is_cancelled() || closing.is_cancelled());
+        request.cancel = cancel.clone();
         let ticket = Ticket { events: receiver, cancel: cancel.clone(), ended: false };
-        (Job { prompt: prompt.to_vec(), request, asked_at, host: Host { events, cancel } }, ticket)
+        (
+            Job { prompt: prompt.to_vec(), request, asked_at, host: Host { events, cancel, max_unread: usize::MAX } },
+            ticket,
+        )
     }
 
     pub fn fail(self, error: RequestError) {
@@ -77,7 +89,8 @@ impl<'t> Slot<'t> {
         context_length: usize,
         arrival: u64,
     ) -> Option<Slot<'t>> {
-        let Job { prompt, request, asked_at, host } = job;
+        let Job { prompt, request, asked_at, mut host } = job;
+        host.max_unread = context_length.saturating_mul(UNREAD_PER_TOKEN);
         let (chunk_tokens, deadline) = (request.chunk_tokens.max(1), request.deadline);
         match Generation::new(text, &prompt, request, sample, vocab_size, context_length, asked_at) {
             Ok(generation) => Some(Slot { generation, chunk_tokens, deadline, arrival, host }),

@@ -1,5 +1,7 @@
 //! The scheduler over a model whose every pass is known, and may go wrong.
 
+mod corners;
+
 use std::{
     collections::BTreeMap,
     sync::{

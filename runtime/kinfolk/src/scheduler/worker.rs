@@ -9,7 +9,7 @@ use kinfolk_text::Text;
 use super::{RequestError, SchedulerOptions, Settings, Shared, Stats, alone::Alone, batched::Batched, inbox::Inbox};
 use crate::{
     runner::LmRunner,
-    session::{Reload, guard},
+    session::{Reload, discard, guard},
 };
 
 /// Serves requests until the last host is gone. Says through `loaded` how the first load went.
@@ -124,10 +124,14 @@ impl Worker<'_> {
     /// Sleeps while there is nothing to do. Returns false once the last host is gone.
     fn wait_for_work(&self) -> bool {
         let mut state = self.inbox.shared.lock();
-        while self.is_idle() && state.queue.is_empty() && state.unloads.is_empty() && !state.closing {
+        while self.is_idle()
+            && state.queue.is_empty()
+            && state.unloads.is_empty()
+            && !self.inbox.shared.closing.is_cancelled()
+        {
             state = self.inbox.shared.wake.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        !state.closing
+        !self.inbox.shared.closing.is_cancelled()
     }
 
     /// Lets go of the model if a host asks and no request is under way.
@@ -163,11 +167,7 @@ impl Worker<'_> {
         };
         if let Err(error) = answer {
             tracing::warn!("the model is loaded again: {error}");
-            // What is left of it may panic once more as it goes.
-            drop(guard(|| {
-                drop(self.engine.take());
-                Ok(())
-            }));
+            discard(self.engine.take());
         }
     }
 

@@ -48,7 +48,7 @@ impl Chat {
     /// What the template or the tokenizer object to; a model without a template.
     pub fn prompt(&self, session: &Session) -> Result<Vec<u32>> {
         let rendered = session.text().chat_tokens(&self.messages, &self.options)?;
-        Ok(keep_chosen(&session.text().tokenizer, &self.tokens, rendered))
+        Ok(keep_chosen(&session.text().tokenizer, &self.tokens, &rendered))
     }
 
     /// Lets the model answer. `on_event` sees every event as it comes. The answer joins the conversation, also one that was cut short.
@@ -99,22 +99,36 @@ fn message(parts: &ParsedReply) -> Value {
     message
 }
 
-/// `rendered`, with the tokens that spell the text of `chosen` replaced by `chosen`, if it begins with that text and a token ends there.
-fn keep_chosen(tokenizer: &Tokenizer, chosen: &[u32], rendered: Vec<u32>) -> Vec<u32> {
-    let shared = super::common_prefix(chosen, &rendered);
-    let spell = |ids: &[u32]| ids.iter().map(|&id| tokenizer.token_bytes(id)).collect::<Option<Vec<_>>>();
-    let Some(text) = spell(&chosen[shared..]).map(|pieces| pieces.concat()) else { return rendered };
-    let mut rest = text.as_slice();
-    for (i, &id) in rendered.iter().enumerate().skip(shared) {
-        if rest.is_empty() {
-            return [chosen, &rendered[i..]].concat();
+/// `rendered`, with the tokens of `chosen` as far as both say the same.
+fn keep_chosen(tokenizer: &Tokenizer, chosen: &[u32], rendered: &[u32]) -> Vec<u32> {
+    let (mut kept, mut replaced) = (chosen, rendered);
+    while let Some((n_kept, n_replaced)) = same_text(tokenizer, kept, replaced) {
+        (kept, replaced) = (&kept[n_kept..], &replaced[n_replaced..]);
+    }
+    [&chosen[..chosen.len() - kept.len()], replaced].concat()
+}
+
+/// How many tokens of `a` and of `b` begin with the same text, as few as there can be: one and the same, or some that spell alike. Control
+/// tokens are themselves, not their spelling.
+fn same_text(tokenizer: &Tokenizer, a: &[u32], b: &[u32]) -> Option<(usize, usize)> {
+    if a.first()? == b.first()? {
+        return Some((1, 1));
+    }
+    let spell = |id: &u32| tokenizer.token_bytes(*id).filter(|_| !tokenizer.is_special(*id));
+    // What each has spelled beyond the other.
+    let (mut ahead_a, mut ahead_b) = (Vec::new(), Vec::new());
+    let (mut ids_a, mut ids_b) = (a.iter(), b.iter());
+    loop {
+        match ahead_a.len() <= ahead_b.len() {
+            true => ahead_a.extend_from_slice(&spell(ids_a.next()?)?),
+            false => ahead_b.extend_from_slice(&spell(ids_b.next()?)?),
         }
-        // Control tokens are themselves, not their spelling.
-        let Some(piece) = tokenizer.token_bytes(id).filter(|_| !tokenizer.is_special(id)) else { break };
-        match rest.strip_prefix(&*piece) {
-            Some(after) => rest = after,
-            None => break,
+        let n = ahead_a.len().min(ahead_b.len());
+        if ahead_a.drain(..n).ne(ahead_b.drain(..n)) {
+            return None;
+        }
+        if n > 0 && ahead_a.is_empty() && ahead_b.is_empty() {
+            return Some((a.len() - ids_a.len(), b.len() - ids_b.len()));
         }
     }
-    rendered
 }

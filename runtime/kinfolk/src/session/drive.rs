@@ -34,6 +34,15 @@ pub(crate) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T, DriveError
     }
 }
 
+/// Drops what has panicked, which may panic once more as it goes.
+pub(crate) fn discard<T>(broken: T) {
+    let gone = guard(|| {
+        drop(broken);
+        Ok(())
+    });
+    drop(gone);
+}
+
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message").to_owned()

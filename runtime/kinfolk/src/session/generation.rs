@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Instant};
 use anyhow::Result;
 use kinfolk_text::{Ending, Ends, ReplyDecoder, ReplyEvent, StopStrings, Text};
 
-use super::{Event, FinishReason, Outcome, Overflow, Request, ReuseMiss, Timings, Usage, guard};
+use super::{Event, FinishReason, Outcome, Overflow, Request, ReuseMiss, Timings, Usage, discard, guard};
 use crate::{
     runner::RunnerError,
     sampling::{SampleOpts, SamplerChain, log_probabilities},
@@ -210,14 +210,16 @@ impl<'t> Generation<'t> {
         let wanted = self.max_tokens.map_or(usize::MAX, |max| max.saturating_sub(self.usage.completion_tokens + 1));
         let Some(speculation) = &mut self.speculation else { return Vec::new() };
         let n = speculation.max_tokens.min(room).min(wanted);
+        if n == 0 {
+            return Vec::new();
+        }
         match guard(|| speculation.drafter.draft(&self.context, n)) {
-            Ok(mut guesses) => {
-                guesses.truncate(n);
-                guesses
-            }
+            // A draft model may know tokens that the model does not.
+            Ok(guesses) => guesses.into_iter().take(n).take_while(|id| (*id as usize) < self.vocab_size).collect(),
             Err(error) => {
                 tracing::warn!("speculation ends: {:#}", anyhow::Error::from(error));
-                self.speculation = None;
+                let failed = self.speculation.take();
+                discard(failed);
                 Vec::new()
             }
         }

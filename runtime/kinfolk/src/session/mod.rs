@@ -17,7 +17,7 @@ use std::{path::Path, sync::Arc, time::Instant};
 use anyhow::Result;
 use kinfolk_text::{ParsedReply, ReplyEvent, ReplyOptions, Text};
 
-pub(crate) use drive::{Evicted, guard};
+pub(crate) use drive::{Evicted, discard, guard};
 pub(crate) use generation::Generation;
 pub(crate) use reply::common_prefix;
 
@@ -196,8 +196,13 @@ impl Session {
     /// computed once. The file is complete or not there.
     ///
     /// # Errors
-    /// [`SavedSessionError`], or whatever the runner fails with.
+    /// [`SavedSessionError`], or whatever the runner fails with; [`DriveError::RunnerCorrupted`] if the runner was dropped after a panic, its
+    /// context with it. A file that is there is then as it was.
     pub fn save(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        if self.is_evicted {
+            let message = "it was dropped after a panic, and its context with it".to_owned();
+            return Err(DriveError::RunnerCorrupted { message }.into());
+        }
         saved::save(&mut self.runner, path.as_ref())
     }
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Clock, DriveError, Event, Evicted, FinishReason, Generation, ReuseMiss, Usage, guard};
+use super::{Clock, DriveError, Event, Evicted, FinishReason, Generation, ReuseMiss, Usage, discard, guard};
 use crate::{
     host_driven::HostDriven,
     runner::{LmRunner, RunnerError},
@@ -134,14 +134,9 @@ impl<'a> Reply<'a> {
     fn fail(&mut self, error: DriveError) {
         self.failed = true;
         if let DriveError::RunnerCorrupted { .. } = error {
-            // What is left of it may panic once more as it goes.
             let evicted = guard(|| Ok(Evicted::of(&*self.runner))).unwrap_or_default();
             let corrupted = std::mem::replace(self.runner, HostDriven::new(Box::new(evicted)));
-            let gone = guard(|| {
-                drop(corrupted);
-                Ok(())
-            });
-            drop(gone);
+            discard(corrupted);
             *self.is_evicted = true;
         }
         self.failure = Some(error);

@@ -1,5 +1,6 @@
 //! Sessions over a runner whose every token is chosen by the test, and which counts what it is asked.
 
+mod corners;
 mod hostile;
 mod limits;
 mod saved;

@@ -25,7 +25,7 @@ impl Drafter for PromptLookup {
     /// # Cost
     /// Linear in the context per length of run.
     fn draft(&mut self, context: &[u32], n: usize) -> Result<Vec<u32>> {
-        for len in (self.min_ngram.max(1)..=self.max_ngram).rev() {
+        for len in (self.min_ngram.max(1)..=self.max_ngram.min(context.len())).rev() {
             let Some(before) = context.len().checked_sub(len) else { continue };
             let (_, last) = context.split_at(before);
             // Ends before the last run, and so has a token after it.
