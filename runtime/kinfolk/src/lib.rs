@@ -1,10 +1,11 @@
 //! Runtime for local language models in which a model family is a crate.
 //!
 //! A host holds a `Box<dyn` [`LmRunner`]`>`: [`auto_runner`] loads one with whichever linked family runs the checkpoint, and
-//! [`LmRunnerBuilder`] does so step by step, up to a [`Session`](session::Session) that speaks text or an
-//! [`Embedder`](embedding::Embedder) that makes vectors of it. A family enrols itself with [`#[family]`](macro@family) over a
-//! description in the language of [`decoder`], or with [`register_lm_runner!`] over a runner of its own; a host links the families of
-//! its manifest with [`enroll!`]. [`Registry`] says which there are and why one was chosen.
+//! [`LmRunnerBuilder`] does so step by step, up to a [`Session`](session::Session) that speaks text, a
+//! [`Scheduler`](scheduler::Scheduler) that serves many requests, or an [`Embedder`](embedding::Embedder) that makes vectors. A family
+//! enrols itself with [`#[family]`](macro@family) over a description in the language of [`decoder`], or with [`register_lm_runner!`]
+//! over a runner of its own; a host links the families of its manifest with [`enroll!`]. [`Registry`] says which there are and why one
+//! was chosen.
 
 #[doc(hidden)]
 pub mod __private;
