@@ -9,6 +9,15 @@ pub fn in_repository(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
+/// The checkpoint in a folder of reference files. Such folders hold files that are none, so a GGUF file is named itself.
+pub fn checkpoint_in(folder: &Path) -> Option<PathBuf> {
+    let gguf = folder.join("model.gguf");
+    match folder.join("model.safetensors").exists() {
+        true => Some(folder.to_owned()),
+        false => gguf.exists().then_some(gguf),
+    }
+}
+
 /// A folder of the material shared beside the repository, if it is there.
 ///
 /// # Panics

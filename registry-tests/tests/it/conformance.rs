@@ -9,7 +9,7 @@ use std::{
 };
 
 use kinfolk::{LoadOptions, LoadRequest, Registry, conformance, decoder::Source};
-use kinfolk_registry_tests::in_repository;
+use kinfolk_registry_tests::{checkpoint_in, in_repository};
 
 /// Checks a checkpoint and returns the family that runs it.
 fn check(path: &Path) -> &'static str {
@@ -24,12 +24,10 @@ fn every_checkpoint_conforms_and_every_family_has_one() {
     let mut families = BTreeSet::new();
     let mut failures = Vec::new();
     for entry in fs::read_dir(in_repository("fixtures")).unwrap() {
-        let path = entry.unwrap().path();
-        if ["model.safetensors", "model.gguf"].iter().any(|file| path.join(file).exists()) {
-            match catch_unwind(AssertUnwindSafe(|| check(&path))) {
-                Ok(family) => drop(families.insert(family)),
-                Err(panic) => failures.push(format!("{}: {:?}", path.display(), panic.downcast_ref::<String>())),
-            }
+        let Some(path) = checkpoint_in(&entry.unwrap().path()) else { continue };
+        match catch_unwind(AssertUnwindSafe(|| check(&path))) {
+            Ok(family) => drop(families.insert(family)),
+            Err(panic) => failures.push(format!("{}: {:?}", path.display(), panic.downcast_ref::<String>())),
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));

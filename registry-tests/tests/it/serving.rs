@@ -11,7 +11,7 @@ use kinfolk::{
     speculation::{PromptLookup, Speculation},
     text::Text,
 };
-use kinfolk_registry_tests::{in_repository, shared};
+use kinfolk_registry_tests::{checkpoint_in, in_repository, shared};
 
 use crate::parity::is_ours;
 
@@ -87,12 +87,11 @@ fn check(path: &PathBuf, text: &Arc<Text>) -> anyhow::Result<()> {
 
 #[test]
 fn every_checkpoint_gives_the_same_tokens_cold_reused_guessed_and_batched() {
-    let folders = [Some(in_repository("fixtures")), shared("fixtures/public")];
-    let entries = folders.into_iter().flatten().flat_map(|folder| fs::read_dir(folder).unwrap());
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| {
-        is_ours(path) && ["model.safetensors", "model.gguf"].iter().any(|file| path.join(file).exists())
-    });
+    // Those of the repository are some of those beside it.
+    let fixtures = shared("fixtures/public").unwrap_or_else(|| in_repository("fixtures"));
+    let entries = fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path());
+    let folders = entries.filter(|folder| is_ours(folder));
+    let mut paths: Vec<PathBuf> = folders.filter_map(|folder| checkpoint_in(&folder)).collect();
     paths.push(in_repository("fixtures/quant-llama/model-Q4_K_M.gguf"));
     paths.push(in_repository("models/tinytales"));
     paths.sort();
