@@ -260,7 +260,7 @@ pub struct ReplyArgs {
     /// Guess ahead with this smaller model of the same vocabulary; the reply stays the same.
     #[arg(long, value_name = "MODEL")]
     pub draft_model: Option<PathBuf>,
-    /// Most tokens guessed at a time.
+    /// Most tokens guessed at a time, up to 64.
     #[arg(long, value_name = "N", default_value = "8", value_parser = positive)]
     pub draft_tokens: usize,
     /// Go on from this file, if it is there, and save what is computed to it: a long prompt is computed once.

@@ -91,7 +91,8 @@ impl Report {
             self.prompt_done,
             rate(computed, timings.prefill),
             usage.completion_tokens,
-            rate(usage.completion_tokens, timings.decode),
+            // The first one comes with the prompt.
+            rate(usage.completion_tokens.saturating_sub(1), timings.decode),
         );
         if usage.cached_tokens > 0 {
             line += &format!(" | {} prompt tokens reused", usage.cached_tokens);
@@ -105,7 +106,7 @@ impl Report {
 
 fn rate(tokens: usize, time: Duration) -> String {
     match time.as_secs_f64() {
-        seconds if seconds > 0.0 => format!("{:.1} tokens/s", tokens as f64 / seconds),
+        seconds if tokens > 0 && seconds > 0.0 => format!("{:.1} tokens/s", tokens as f64 / seconds),
         _ => "no time".to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use kinfolk_decoder::{Cache, Cancel, ForwardError, LoadRole, Model, Output, Sequence, Want};
+use kinfolk_decoder::{Cache, Cancel, ForwardError, LoadRole, Mixer, Model, Output, Sequence, Want};
 use kinfolk_weights::Fingerprint;
 
 use crate::{
@@ -96,6 +96,17 @@ fn run(
     Ok(output)
 }
 
+/// How many of `n` tokens after `held` may share a pass that gives logits after each, as if they came one by one: a rope whose frequencies
+/// change with the length of the sequence turns all tokens of a pass alike.
+pub(crate) fn alike(model: &dyn Model, held: usize, n: usize) -> usize {
+    let attentions = model.decoder().layers.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::Attention(attention) => attention.rope.as_ref(),
+        _ => None,
+    });
+    let until_switch = attentions.filter_map(|rope| rope.switches_beyond()?.checked_sub(held)).filter(|left| *left > 0);
+    until_switch.min().unwrap_or(n).min(n)
+}
+
 /// What a host can do something about, in the waist's own words.
 pub(crate) fn for_host(error: ForwardError) -> anyhow::Error {
     match error {
@@ -161,11 +172,18 @@ impl LmRunner for DecoderRunner {
         if self.tokens.is_empty() {
             return Err(RunnerError::NotPrefilled.into());
         }
-        let (model, cache) = (&*self.model, &mut *self.cache);
-        let sequence = Sequence { cache, tokens, want: Want::AllLogits };
-        let outputs = model.forward(&mut [sequence], &self.cancel).map_err(for_host)?;
-        self.tokens.extend_from_slice(tokens);
-        Ok(outputs.iter().flat_map(Output::rows).map(<[f32]>::to_vec).collect())
+        if tokens.is_empty() {
+            return Err(RunnerError::EmptyPrompt.into());
+        }
+        let (before, beyond) = tokens.split_at(alike(&*self.model, self.tokens.len(), tokens.len()));
+        let mut rows = Vec::with_capacity(tokens.len());
+        for tokens in [before, beyond].into_iter().filter(|tokens| !tokens.is_empty()) {
+            let sequence = Sequence { cache: &mut *self.cache, tokens, want: Want::AllLogits };
+            let outputs = self.model.forward(&mut [sequence], &self.cancel).map_err(for_host)?;
+            self.tokens.extend_from_slice(tokens);
+            rows.extend(outputs.iter().flat_map(Output::rows).map(<[f32]>::to_vec));
+        }
+        Ok(rows)
     }
 
     fn prefill_logits_reusing(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {

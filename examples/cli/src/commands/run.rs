@@ -19,7 +19,11 @@ pub fn run(args: &RunArgs, cancel: &Cancel) -> Result<ExitCode> {
         session.load(path)?;
     }
     let prompt = prompt_tokens(args, session.text(), &prompt)?;
-    let request = requests.next(&session, cancel)?;
+    let mut request = requests.next(&session, cancel)?;
+    // The reply's own: a runner that is cancelled cannot save what it has.
+    let reply = Cancel::new();
+    request.cancel = reply.clone();
+    interrupt::cancels(&reply);
     let report = generate::stream(&mut session, &prompt, request)
         .with_context(|| format!("cannot run `{}`", args.load.model.display()))?;
     if let Some(path) = &args.reply.session {
@@ -27,7 +31,7 @@ pub fn run(args: &RunArgs, cancel: &Cancel) -> Result<ExitCode> {
     }
     let model = args.load.model.file_name().unwrap_or(args.load.model.as_os_str()).to_string_lossy();
     print::note(&generate::summary(&model, &session, &report));
-    Ok(ExitCode::SUCCESS)
+    Ok(if reply.is_cancelled() { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS })
 }
 
 fn prompt_tokens(args: &RunArgs, text: &Text, prompt: &str) -> Result<Vec<u32>> {

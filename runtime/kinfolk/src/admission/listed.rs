@@ -41,6 +41,13 @@ impl Tables {
         if untied { &self.untied } else { &self.tied }
     }
 
+    /// Whether the files hold what is described and nothing else, as far as config and index tell.
+    fn are_all_of(&self, model: &ListedModel, config: &Config) -> bool {
+        // Sorted by name.
+        let is_described = |name: &String| self.untied.binary_search_by(|info| info.name.cmp(name)).is_ok();
+        !config.has("vision_config") && model.tensor_names.as_ref().is_none_or(|names| names.iter().all(is_described))
+    }
+
     /// Bytes of all tensors with projections as `dtype`.
     fn bytes(&self, dtype: Dtype, untied: bool) -> u64 {
         let bytes = |info: &TensorInfo| stored_as(dtype, &info.shape).bytes_for(info.n_elements()).unwrap_or(0) as u64;
@@ -99,7 +106,8 @@ fn sizes(model: &ListedModel) -> Option<u64> {
     model.n_bytes.max(model.tensor_bytes)
 }
 
-/// The type of safetensors, and whether they have a head. The config says the type, unless the files are too large for that.
+/// The type of safetensors, and whether they have a head. The config says the type, unless the files are too large for that and hold
+/// nothing else that would make them so.
 fn float_type(model: &ListedModel, config: &Config, tables: &Tables) -> Result<(Dtype, bool, Basis), Refused> {
     let said = match config.opt_str("torch_dtype")? {
         Some(name) => float_named(name),
@@ -113,7 +121,9 @@ fn float_type(model: &ListedModel, config: &Config, tables: &Tables) -> Result<(
     // Between the two widths that checkpoints have, at three bytes.
     let wide = n_bytes / 3 > tables.bytes(Dtype::F32, untied) / 4;
     Ok(match said {
-        Some(dtype) if dtype.block_bytes() >= 4 || !wide => (dtype, untied, Basis::Config),
+        Some(dtype) if dtype.block_bytes() >= 4 || !wide || !tables.are_all_of(model, config) => {
+            (dtype, untied, Basis::Config)
+        }
         _ if wide => (Dtype::F32, untied, Basis::FileSizes),
         _ => (Dtype::BF16, untied, Basis::FileSizes),
     })

@@ -262,7 +262,8 @@ fn weigh(
     let candidate =
         Candidate { decoder: &decoder, source, executor, file_bytes: listed.and_then(|(_, l)| l.file_bytes) };
     let memory = candidate.memory(&weights, &workload);
-    let (n_parameters, quantisation) = quantisation::of(&weights, listed.map(|(_, listed)| listed));
+    let basis = listed.map_or(Basis::Tensors, |(_, listed)| listed.basis);
+    let (n_parameters, quantisation) = quantisation::of(&weights, basis, candidate.file_bytes_of(options.role));
     let available_bytes = options.available_bytes.or_else(available_bytes);
     let alternatives = || listed.map_or_else(Vec::new, |(listing, _)| listed::alternatives(listing, &files, &decoder));
     let verdict = match available_bytes {

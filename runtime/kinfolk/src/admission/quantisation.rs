@@ -6,8 +6,6 @@ use kinfolk_decoder::Weights;
 use kinfolk_weights::{Dtype, quant};
 use serde::Serialize;
 
-use super::listed::Listed;
-
 /// How the weights are stored that a load takes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -61,8 +59,8 @@ impl fmt::Display for Basis {
     }
 }
 
-/// The number of weights, and how they are stored.
-pub(super) fn of(weights: &Weights<'_>, listed: Option<&Listed>) -> (u64, Quantisation) {
+/// The number of weights, and how they are stored. `file_bytes` are those of the files that hold them, as far as known.
+pub(super) fn of(weights: &Weights<'_>, basis: Basis, file_bytes: u64) -> (u64, Quantisation) {
     let mut bytes: BTreeMap<Dtype, u64> = BTreeMap::new();
     let mut n_parameters = 0u64;
     for stored in weights.stored() {
@@ -80,10 +78,6 @@ pub(super) fn of(weights: &Weights<'_>, listed: Option<&Listed>) -> (u64, Quanti
         })
         .collect();
     schemes.sort_by(|a, b| b.share.total_cmp(&a.share));
-    let stored_bytes = total.max(listed.and_then(|listed| listed.file_bytes).unwrap_or(0));
-    let bits_per_weight = 8.0 * stored_bytes as f64 / n_parameters.max(1) as f64;
-    (
-        n_parameters,
-        Quantisation { schemes, bits_per_weight, basis: listed.map_or(Basis::Tensors, |listed| listed.basis) },
-    )
+    let bits_per_weight = 8.0 * total.max(file_bytes) as f64 / n_parameters.max(1) as f64;
+    (n_parameters, Quantisation { schemes, bits_per_weight, basis })
 }

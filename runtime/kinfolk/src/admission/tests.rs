@@ -90,6 +90,14 @@ fn an_index_alone_is_enough_and_tells_what_is_absent() {
     assert_eq!(listed.memory.weight_bytes, 10_000_000);
     let with_images = assessed(&index("", "vision_tower.weight"), |_| {});
     assert_eq!(with_images.memory.weight_bytes, assessed(&source, |_| {}).memory.weight_bytes);
+    // Nor do images make the text wider than the config says, however large the file.
+    let wide_file = index("", "vision_tower.weight").with_config(&{
+        let mut config = config(LLAMA);
+        config["dtype"] = json!("bfloat16");
+        config.to_string()
+    });
+    let quantisation = assessed(&wide_file.unwrap(), |_| {}).quantisation;
+    assert_eq!((quantisation.schemes[0].scheme, quantisation.basis), ("BF16", Basis::Config));
     let tied = assessed(&index("lm_head.weight", ""), |_| {});
     assert_eq!(listed.n_parameters - tied.n_parameters, 320 * 48);
     let refused = found(&index("model.norm.weight", ""), |_| {}).unwrap_err();
@@ -122,6 +130,18 @@ fn types_are_told_from_the_config_and_from_sizes() {
         let spare = found.memory.weight_bytes.abs_diff(bytes);
         assert!(spare <= 4 * 5 * 48, "{dtype} {n_bytes}: {} of {bytes}", found.memory.weight_bytes);
     }
+}
+
+#[test]
+fn an_embedding_load_has_the_bits_of_what_it_loads() {
+    let untied = |files: &[(&str, u64)]| {
+        let mut config = wide();
+        (config["dtype"], config["tie_word_embeddings"]) = (json!("bfloat16"), json!(false));
+        listing(config, files)
+    };
+    let n_bytes = 2 * assessed(&untied(&[]), |_| {}).n_parameters;
+    let embedding = assessed(&untied(&[(SAFETENSORS, n_bytes)]), |o| o.role = LoadRole::Embedding);
+    assert_eq!(embedding.quantisation.bits_per_weight, 16.0);
 }
 
 #[test]

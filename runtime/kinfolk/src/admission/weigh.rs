@@ -45,8 +45,8 @@ impl Candidate<'_> {
         Some(self.memory(&weights, workload))
     }
 
-    /// The listed files less what the role leaves out of them.
-    fn file_bytes_of(&self, role: LoadRole) -> u64 {
+    /// The listed files less what the role leaves out of them; 0 if they are not known.
+    pub fn file_bytes_of(&self, role: LoadRole) -> u64 {
         let Some(file_bytes) = self.file_bytes else { return 0 };
         let taken = self.decoder.tensors(self.source, role).map(|t| t.n_bytes() as u64).fold(0, u64::saturating_add);
         file_bytes.saturating_sub(self.source.tensor_bytes().saturating_sub(taken))

@@ -185,8 +185,11 @@ impl Candidates {
 
     /// The likeliest candidate, the lowest id on a tie.
     pub fn likeliest(&self) -> Option<Candidate> {
-        let slot = selection::argmax(&self.logits).slot?;
-        Some(Candidate { id: self.id(slot), logit: *self.logits.get(slot)? })
+        let logit = *self.logits.get(selection::argmax(&self.logits).slot?)?;
+        // A list is in the order of the logits it was made of, which a stage may have changed since.
+        let equals =
+            self.logits.iter().enumerate().filter(|(_, other)| **other == logit).map(|(slot, _)| self.id(slot));
+        Some(Candidate { id: equals.min()?, logit })
     }
 
     /// Changes one candidate's logit. What overflows becomes the largest or smallest number; NaN changes nothing.

@@ -384,6 +384,37 @@ fn breakers_are_texts_that_only_a_tokenizer_can_read() {
 }
 
 #[test]
+fn breakers_that_many_tokens_begin_are_found_in_time() {
+    let letters = ('a'..='z').map(String::from);
+    let words = (0..20_000).map(|i| format!("{i}e"));
+    let tokens: Vec<String> = ["<unk>".to_owned()].into_iter().chain(letters).chain(words).collect();
+    let vocabulary = kinfolk_text::GgufVocabulary {
+        kind: "llama".to_owned(),
+        types: Some([vec![2], vec![1; tokens.len() - 1]].concat()),
+        scores: Some((0..tokens.len()).map(|i| -(i as f32)).collect()),
+        unknown: Some(0),
+        add_space_prefix: Some(false),
+        tokens,
+        ..Default::default()
+    };
+    let tokenizer = vocabulary.build().unwrap();
+    let texts: Vec<String> =
+        (0..64u8).map(|i| format!("e{}", char::from(b'a' + i % 26).to_string().repeat(30))).collect();
+    let start = std::time::Instant::now();
+    let breakers = SequenceBreakers::from_texts(&texts, &tokenizer).unwrap();
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+    let run: Vec<u32> =
+        [tokenizer.id_of("7e").unwrap()].into_iter().chain([tokenizer.id_of("b").unwrap(); 20]).collect();
+    let spared = |breakers: &SequenceBreakers| {
+        let dry = Dry::new(1.0, 2.0, 1, usize::MAX, breakers.clone());
+        let history = [&run[..], &run[..]].concat();
+        let candidates = survivors(&vec![0.0; tokenizer.vocab_size()], &mut [Box::new(dry)], &history);
+        candidates.iter().all(|c| c.logit == 0.0)
+    };
+    assert!(spared(&breakers) && !spared(&SequenceBreakers::default()));
+}
+
+#[test]
 fn no_repeat_ngram_may_forbid_everything_which_is_an_error() {
     let mut chain = SamplerChain::from_stages(vec![Box::new(NoRepeatNgram { n: 1 })], 1);
     chain.accept_prompt(&[0, 1]);
@@ -408,6 +439,15 @@ fn xtc_takes_either_of_two_ways_as_often_as_asked() {
     let share = f64::from(fired) / 5000.0;
     // Five standard deviations.
     assert!((share - 0.3).abs() < 5.0 * (0.3f64 * 0.7 / 5000.0).sqrt(), "{share}");
+}
+
+#[test]
+fn mirostat_keeps_all_of_a_flat_distribution_however_large_the_vocabulary() {
+    let options = SampleOpts { mirostat: 1, ..plain() };
+    for n in [4, 1024, 1026, 150_000] {
+        let mut chain = options.clone().into_chain().unwrap();
+        assert_eq!(chain.survivors(&vec![1.0; n]).unwrap().len(), n);
+    }
 }
 
 #[test]
@@ -548,6 +588,35 @@ fn a_constraint_decides_before_any_stage() {
     let by = "the constraint".to_owned();
     assert_eq!(chain.sample(&[0.0; 5]), Err(SampleError::NothingLeft { by }), "the token is not in the vocabulary");
     assert!(matches!(chain.accept(3), Err(SampleError::Constraint { .. })));
+}
+
+/// Allows the same tokens at every step.
+#[derive(Debug)]
+struct Among(&'static [u32]);
+
+impl Constraint for Among {
+    fn allow(&mut self, allowed: &mut TokenMask) -> Result<(), ConstraintError> {
+        self.0.iter().for_each(|token| allowed.insert(*token));
+        Ok(())
+    }
+
+    fn accept(&mut self, _token: u32) -> Result<(), ConstraintError> {
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn the_lowest_id_of_equals_is_the_greedy_choice_under_a_constraint_too() {
+    let bias = LogitBias::new([(7, -1.0)]).unwrap();
+    let mut chain = SampleOpts { logit_bias: bias, ..SampleOpts::greedy() }.into_chain().unwrap();
+    let logits = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 2.0];
+    assert_eq!(chain.sample(&logits), Ok(3));
+    chain.set_constraint(Box::new(Among(&[3, 7])));
+    assert_eq!(chain.sample(&logits), Ok(3));
 }
 
 #[test]

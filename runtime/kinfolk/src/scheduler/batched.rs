@@ -8,6 +8,7 @@ use kinfolk_decoder::{Cache, Cancel, ForwardError, Model, Output, Sequence, Want
 use super::{RequestError, SchedulerOptions, Settings, Stats, inbox::Inbox, prefixes::Prefixes, slot::Slot};
 use crate::{
     admission::available_bytes,
+    decoder_runner::alike,
     session::{Clock, DriveError, FinishReason, ReuseMiss, common_prefix, guard},
 };
 
@@ -183,10 +184,15 @@ impl<'t> Batched<'t> {
         let from_running = self.running.iter().map(|r| (common_prefix(&r.tokens, context).min(most), r));
         let (n_running, other) = from_running.max_by_key(|(n, _)| *n).map_or((0, None), |(n, r)| (n, Some(r)));
         let n_kept = self.prefixes.shared(context).min(most);
-        let (shared_tokens, mut cache) = match other {
-            Some(other) if n_running >= WORTH_SHARING && n_running > n_kept => (n_running, other.cache.fork(n_running)),
-            _ => (n_kept, self.prefixes.take(context).unwrap_or_else(|| self.model.new_cache())),
+        let (shared_tokens, copied) = match other {
+            Some(other) if n_running >= WORTH_SHARING && n_running > n_kept => {
+                (n_running, Some(other.cache.fork(n_running)))
+            }
+            _ => (n_kept, None),
         };
+        // A window or a recurrent state cannot always go back.
+        let copied = copied.filter(|cache| !cache.is_empty()).or_else(|| self.prefixes.take(context));
+        let mut cache = copied.unwrap_or_else(|| self.model.new_cache());
         let cached = cache.truncate(most.min(cache.len())).min(most);
         let tokens = context[..cached].to_vec();
         self.stats.reused_tokens += cached as u64;
@@ -218,6 +224,8 @@ impl<'t> Batched<'t> {
             let running = &mut self.running[planned.index];
             if running.n_missing() == planned.n_tokens && running.is_decoding() {
                 planned.guesses = running.slot.generation.draft();
+                let n_alike = alike(&*self.model, running.tokens.len(), planned.guesses.len() + 1);
+                planned.guesses.truncate(n_alike.saturating_sub(1));
             }
         }
         let mut failed = Vec::new();

@@ -49,17 +49,27 @@ impl Prefixes {
         taken
     }
 
-    /// The one that holds the most of `context`, cut to that: itself if that is most of it, and otherwise a copy.
+    /// The most of `context` that one of them holds or can go back to: itself if that is most of it, and otherwise a copy.
     pub fn take(&mut self, context: &[u32]) -> Option<Box<dyn Cache>> {
-        let (prefix, n) = self.remove_best(context)?;
-        if prefix.is_mostly(n) {
-            let mut cache = prefix.cache;
-            cache.truncate(n);
-            return Some(cache);
+        let shared = |prefix: &Prefix| common_prefix(&prefix.tokens, context);
+        let mut found: Vec<(usize, usize)> = self.kept.iter().map(shared).enumerate().filter(|(_, n)| *n > 0).collect();
+        found.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        for (at, n) in found {
+            let prefix = self.kept.get(at)?;
+            if prefix.tokens.len() == n {
+                return self.kept.remove(at).map(|prefix| prefix.cache);
+            }
+            // A copy first: what cannot go back stays whole for the conversation it is of.
+            let cache = prefix.cache.fork(n);
+            if cache.len() == n {
+                let prefix = self.kept.remove(at)?;
+                if !prefix.is_mostly(n) {
+                    self.kept.push_back(prefix);
+                }
+                return Some(cache);
+            }
         }
-        let cache = prefix.cache.fork(n);
-        self.kept.push_back(prefix);
-        Some(cache)
+        None
     }
 
     /// The one that holds the most of `context`, and how much that is.

@@ -9,7 +9,7 @@ use kinfolk_text::Text;
 use super::{RequestError, Ticket};
 use crate::{
     sampling::SampleOpts,
-    session::{Event, Generation, Request},
+    session::{Event, Generation, Request, guard},
 };
 
 /// Whoever waits for a request.
@@ -54,7 +54,9 @@ impl Job {
         let (events, receiver) = async_channel::unbounded();
         // A flag of its own, since a host may share one among many requests.
         let (by_host, closing) = (std::mem::take(&mut request.cancel), closing.clone());
-        let cancel = Cancel::when(move || by_host.is_cancelled() || closing.is_cancelled());
+        // Where it asks code of the host that panics, there is nobody left to generate for.
+        let is_cancelled = move || guard(|| Ok(by_host.is_cancelled())).unwrap_or(true);
+        let cancel = Cancel::when(move || is_cancelled() || closing.is_cancelled());
         request.cancel = cancel.clone();
         let ticket = Ticket { events: receiver, cancel: cancel.clone(), ended: false };
         (

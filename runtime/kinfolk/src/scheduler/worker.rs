@@ -35,10 +35,19 @@ pub(super) fn run(
         }
         // Whoever was with the worker is told by the end of its channel; whoever is in the queue, here. Another worker serves what comes.
         tracing::error!("the scheduler panicked and starts again");
-        let mut state = shared.lock();
-        state.queue.drain(..).for_each(|job| job.fail(RequestError::WorkerDied));
-        state.n_waiting = 0;
-        state.stats = Stats { running: 0, loaded: false, kv_bytes: 0, kept_prefixes: 0, ..state.stats.clone() };
+        let queue = {
+            let mut state = shared.lock();
+            state.n_waiting = 0;
+            state.stats = Stats { running: 0, loaded: false, kv_bytes: 0, kept_prefixes: 0, ..state.stats.clone() };
+            std::mem::take(&mut state.queue)
+        };
+        // Without the lock, and guarded: constraints and drafters are the host's own, and go with their request.
+        for job in queue {
+            drop(guard(|| {
+                job.fail(RequestError::WorkerDied);
+                Ok(())
+            }));
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Event, FinishReason, Outcome, Overflow, Request, ReuseMiss, Timings,
 use crate::{
     runner::RunnerError,
     sampling::{SampleOpts, SamplerChain, log_probabilities},
-    speculation::Speculation,
+    speculation::{MAX_GUESSES, Speculation},
 };
 
 /// The tokens a sequence should have in its context, and what is made of the logits after them.
@@ -209,7 +209,7 @@ impl<'t> Generation<'t> {
         let room = self.context_length - self.context.len().min(self.context_length);
         let wanted = self.max_tokens.map_or(usize::MAX, |max| max.saturating_sub(self.usage.completion_tokens + 1));
         let Some(speculation) = &mut self.speculation else { return Vec::new() };
-        let n = speculation.max_tokens.min(room).min(wanted);
+        let n = speculation.max_tokens.min(MAX_GUESSES).min(room).min(wanted);
         if n == 0 {
             return Vec::new();
         }

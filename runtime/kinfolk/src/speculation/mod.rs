@@ -26,13 +26,16 @@ pub trait Drafter: Send + fmt::Debug {
     fn draft(&mut self, context: &[u32], n: usize) -> Result<Vec<u32>>;
 }
 
+/// Tokens guessed at a time, at most: the logits after all of them are in memory at once, and a step takes as long as they take.
+pub const MAX_GUESSES: usize = 64;
+
 /// Who guesses, and how far.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Speculation {
     /// Who guesses.
     pub drafter: Box<dyn Drafter>,
-    /// Most tokens guessed at a time.
+    /// Most tokens guessed at a time; [`MAX_GUESSES`] where it is more.
     pub max_tokens: usize,
 }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
+    sync::Arc,
 };
 
 use kinfolk_text::{EncodeOptions, Tokenizer};
@@ -116,8 +117,8 @@ impl fmt::Display for Dry {
 /// Runs of tokens that repetitions do not reach over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SequenceBreakers {
-    /// What may follow each first token.
-    tails: BTreeMap<u32, Vec<Vec<u32>>>,
+    /// What may follow each first token. Shared, since thousands of tokens may end with the beginning of one text.
+    tails: BTreeMap<u32, Vec<Arc<[u32]>>>,
 }
 
 /// Longest text of a breaker that is looked at, in bytes.
@@ -132,7 +133,7 @@ impl SequenceBreakers {
     pub fn from_tokens<'a>(sequences: impl IntoIterator<Item = &'a [u32]>) -> SequenceBreakers {
         let mut breakers = SequenceBreakers::default();
         for (head, tail) in sequences.into_iter().filter_map(<[u32]>::split_first) {
-            breakers.add(*head, tail.to_vec());
+            breakers.add(*head, &tail.into());
         }
         breakers
     }
@@ -143,7 +144,8 @@ impl SequenceBreakers {
     /// # Errors
     /// `OutOfRange` for more than 64 texts, or one of more than 40 bytes.
     /// # Cost
-    /// Reads the vocabulary once: milliseconds.
+    /// Reads the vocabulary once, for every text; encodes what may follow each beginning of a text once: tens of milliseconds for the usual
+    /// few, below a second for the most and longest over 262,144 tokens.
     pub fn from_texts(texts: &[String], tokenizer: &Tokenizer) -> Result<SequenceBreakers, SampleError> {
         let field = "dry_sequence_breakers";
         if texts.len() > MAX_BREAKERS {
@@ -154,41 +156,32 @@ impl SequenceBreakers {
             let found = format!("{} bytes", long.len());
             return Err(SampleError::OutOfRange { field, expected: "texts of at most 40 bytes", found });
         }
+        let texts: Vec<BreakerText<'_>> = texts.iter().filter_map(|text| BreakerText::new(text, tokenizer)).collect();
         let mut breakers = SequenceBreakers::default();
+        let alone = Arc::from([]);
         for id in 0..tokenizer.vocab_size() as u32 {
             let Some(piece) = tokenizer.token_bytes(id) else { continue };
-            for text in texts.iter().filter(|text| !text.is_empty()) {
-                breakers.add_text(id, &piece, text, tokenizer);
+            for text in &texts {
+                if text.is_within(&piece) {
+                    breakers.add(id, &alone);
+                } else {
+                    text.rests_after(&piece).for_each(|rest| breakers.add(id, rest));
+                }
             }
         }
         Ok(breakers)
     }
 
-    fn add_text(&mut self, id: u32, piece: &[u8], text: &str, tokenizer: &Tokenizer) {
-        if piece.windows(text.len()).any(|part| part == text.as_bytes()) {
-            return self.add(id, Vec::new());
-        }
-        // The rest of the text must be a text.
-        for (overlap, _) in text.char_indices().skip(1) {
-            if piece.ends_with(&text.as_bytes()[..overlap])
-                && let Ok(mut tail) = tokenizer.encode(&text[overlap..], EncodeOptions::default())
-            {
-                tail.truncate(MAX_TAIL);
-                self.add(id, tail);
-            }
-        }
-    }
-
-    fn add(&mut self, head: u32, tail: Vec<u32>) {
+    fn add(&mut self, head: u32, tail: &Arc<[u32]>) {
         let tails = self.tails.entry(head).or_default();
-        if !tails.contains(&tail) {
-            tails.push(tail);
+        if !tails.contains(tail) {
+            tails.push(Arc::clone(tail));
         }
     }
 
     /// Whether the token is a breaker without any after it.
     fn is_single(&self, token: u32) -> bool {
-        self.tails.get(&token).is_some_and(|tails| tails.iter().any(Vec::is_empty))
+        self.tails.get(&token).is_some_and(|tails| tails.iter().any(|tail| tail.is_empty()))
     }
 
     /// Tokens at the end of a window after its last breaker; all if there is none.
@@ -199,11 +192,49 @@ impl SequenceBreakers {
         for (start, head) in window.iter().enumerate().rev() {
             let after = &window[start + 1..];
             let tails = self.tails.get(head).into_iter().flatten();
-            if let Some(longest) = tails.filter(|tail| after.starts_with(tail)).map(Vec::len).max() {
+            if let Some(longest) = tails.filter(|tail| after.starts_with(tail)).map(|tail| tail.len()).max() {
                 return after.len() - longest;
             }
         }
         window.len()
+    }
+}
+
+/// A breaker that is a text, with what it takes to find it in tokens.
+struct BreakerText<'t> {
+    first: u8,
+    bytes: &'t [u8],
+    /// Tokens of the rest, by how many bytes of the text a token ends with; none where the rest is no text.
+    rests: Vec<Option<Arc<[u32]>>>,
+}
+
+impl<'t> BreakerText<'t> {
+    /// `None` for the empty text, which breaks nothing.
+    fn new(text: &'t str, tokenizer: &Tokenizer) -> Option<BreakerText<'t>> {
+        let rest = |overlap: usize| {
+            let mut tokens = tokenizer.encode(text.get(overlap..)?, EncodeOptions::default()).ok()?;
+            tokens.truncate(MAX_TAIL);
+            Some(tokens.into())
+        };
+        let bytes = text.as_bytes();
+        Some(BreakerText { first: *bytes.first()?, bytes, rests: (0..bytes.len()).map(rest).collect() })
+    }
+
+    fn is_within(&self, piece: &[u8]) -> bool {
+        self.places(piece).any(|end| end.starts_with(self.bytes))
+    }
+
+    /// The rests of the text whose beginnings the token ends with.
+    fn rests_after(&self, piece: &[u8]) -> impl Iterator<Item = &Arc<[u32]>> {
+        self.places(piece)
+            .filter(|end| self.bytes.starts_with(end))
+            .filter_map(|end| self.rests.get(end.len())?.as_ref())
+    }
+
+    /// What the token is from each place where the text could begin.
+    fn places<'a>(&self, piece: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let first = self.first;
+        piece.iter().enumerate().filter(move |(_, byte)| **byte == first).map(|(start, _)| &piece[start..])
     }
 }
 

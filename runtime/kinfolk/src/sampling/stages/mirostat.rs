@@ -51,7 +51,8 @@ impl Mirostat {
         let ratio =
             if epsilon.abs() < 1e-6 { power / libm::log(n) } else { epsilon * power / (1.0 - libm::pow(n, -epsilon)) };
         let k = libm::pow(ratio, 1.0 / s);
-        k.is_finite().then_some(k as usize)
+        // A slope of 0 makes an infinite power, and k nothing or infinite by the size of the vocabulary alone.
+        (s > 0.0 && k.is_finite()).then_some(k as usize)
     }
 }
 

@@ -217,3 +217,73 @@ fn a_host_that_reads_nothing_does_not_fill_the_memory() {
     }
     assert_eq!(finished(unread).1.finish_reason, FinishReason::Cancelled);
 }
+
+#[test]
+fn conversations_that_cannot_go_back_keep_their_own_turns() {
+    let (scheduler, _) = start(|log| ToyModel::new(log).windowed(Some(20)).endless(256), SchedulerOptions::default());
+    let system = prompt(1, 60);
+    let one = [&system[..], &prompt(2, 20)].concat();
+    let two = [&system[..], &prompt(3, 20)].concat();
+    finished(scheduler.submit(&one, greedy(1)).unwrap());
+    finished(scheduler.submit(&two, greedy(1)).unwrap());
+    for turns in [one, two] {
+        let longer = [&turns[..], &prompt(4, 5)].concat();
+        let found = finished(scheduler.submit(&longer, greedy(1)).unwrap()).1;
+        assert_eq!((found.usage.cached_tokens, found.reuse_miss), (80, None));
+    }
+}
+
+/// Asks the scheduler something as it goes.
+#[derive(Debug)]
+struct Curious(Weak<Scheduler>);
+
+impl Drafter for Curious {
+    fn draft(&mut self, _: &[u32], _: usize) -> anyhow::Result<Vec<u32>> {
+        Ok(Vec::new())
+    }
+}
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        if let Some(scheduler) = self.0.upgrade() {
+            scheduler.stats();
+            // The worker must not be the last to let go.
+            std::mem::forget(scheduler);
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_dies_lets_go_of_requests_without_the_lock() {
+    let dies = Arc::new(AtomicBool::new(false));
+    let armed = Arc::clone(&dies);
+    let worker_only = move || {
+        let is_worker = std::thread::current().name() == Some("kinfolk-scheduler");
+        assert!(!(is_worker && armed.swap(false, Ordering::SeqCst)), "the clock is broken");
+        Instant::now()
+    };
+    let options = SchedulerOptions { max_sequences: 1, clock: Arc::new(worker_only), ..SchedulerOptions::default() };
+    let (scheduler, first) = busy(Duration::from_millis(50), options);
+    let scheduler = Arc::new(scheduler);
+    let speculation = Some(Speculation::new(Curious(Arc::downgrade(&scheduler))));
+    let second = scheduler.submit(&prompt(1, 3), Request { speculation, ..greedy(2) }).unwrap();
+    dies.store(true, Ordering::SeqCst);
+    let shared = Arc::clone(&scheduler);
+    let ended = ends(move || {
+        outcome(first).unwrap_err();
+        outcome(second).unwrap_err();
+        finished(shared.submit(&prompt(1, 3), greedy(2)).unwrap());
+    });
+    std::mem::forget(scheduler);
+    assert!(ended, "the lock is held while requests are dropped");
+}
+
+#[test]
+fn a_flag_of_the_host_that_panics_touches_no_other_request() {
+    let (scheduler, _) = start(|log| ToyModel::new(log).endless(256), SchedulerOptions::default());
+    let other = scheduler.submit(&prompt(1, 9), greedy(200)).unwrap();
+    let bad = Request { cancel: Cancel::when(|| panic!("the host's flag")), ..greedy(5) };
+    let bad = scheduler.submit(&prompt(2, 9), bad).unwrap();
+    assert_eq!(finished(bad).1.finish_reason, FinishReason::Cancelled);
+    finished(other);
+}

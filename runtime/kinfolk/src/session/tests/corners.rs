@@ -114,3 +114,55 @@ fn control_tokens_that_are_typed_into_an_edited_message_stay_text() {
     let edited = chat.prompt(&session).unwrap();
     assert_eq!(edited.iter().filter(|id| **id == start).count(), 2, "the turn of the user, and the one opened");
 }
+
+#[test]
+fn guesses_beyond_the_length_at_which_keys_are_rotated_anew_are_judged_as_one_by_one() {
+    use crate::fixture::{self, LLAMA, load, request, source_with};
+    let n_factors = 6;
+    let scaling = json!({
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": vec![1.0; n_factors],
+        "long_factor": vec![4.0; n_factors],
+        "original_max_position_embeddings": 24,
+    });
+    let changes =
+        json!({"rope_parameters": scaling, "original_max_position_embeddings": 24, "max_position_embeddings": 96});
+    let make = || load(request(source_with(LLAMA, changes.clone()), |_| {})).unwrap();
+    let (mut several, mut each) = (make(), make());
+    let model = several.model().unwrap();
+    assert!(format!("{:?}", model.decoder()).contains("LongRope"), "keys are rotated anew beyond 24 tokens");
+    let tokens = fixture::tokens(28);
+    several.prefill_logits(&tokens[..20]).unwrap();
+    each.prefill_logits(&tokens[..20]).unwrap();
+    let found = several.decode_logits_each(&tokens[20..]).unwrap();
+    let expected: Vec<_> = tokens[20..].iter().map(|token| each.decode_logits(*token).unwrap()).collect();
+    for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let gap = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(gap < 1e-3, "row {i} is {gap} off");
+    }
+    let error = several.decode_logits_each(&[]).unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&RunnerError::EmptyPrompt));
+}
+
+#[test]
+fn a_step_checks_a_bounded_number_of_guesses() {
+    let log = Arc::<Log>::default();
+    let mut session = Session::new(ToyModel::new(&log).endless(256).runner(), text());
+    let again: Vec<u32> = [300, 301, 302].repeat(60);
+    let guess_all = Speculation::new(All).with_max_tokens(usize::MAX);
+    let found = complete(&mut session, &again, Request { speculation: Some(guess_all), ..at_most(76) });
+    assert!(found.outcome.usage.draft_tokens > 0);
+    let widest = log.batches.lock().unwrap().iter().skip(1).flatten().max().copied();
+    assert!(widest <= Some(65), "logits after {widest:?} tokens in one pass");
+}
+
+/// Guesses as much as it may.
+#[derive(Debug)]
+struct All;
+
+impl Drafter for All {
+    fn draft(&mut self, _: &[u32], n: usize) -> Result<Vec<u32>> {
+        Ok(vec![300; n])
+    }
+}
