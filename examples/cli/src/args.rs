@@ -1,6 +1,6 @@
 //! What can be typed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use kinfolk::{
@@ -61,9 +61,9 @@ pub struct LoadArgs {
 
 impl LoadArgs {
     /// A model, loaded as it comes.
-    pub fn of(model: PathBuf) -> LoadArgs {
+    pub fn of(model: &Path) -> LoadArgs {
         let open = OpenArgs { prefer_gguf: None, format: None };
-        LoadArgs { model, ctx: None, threads: None, family: None, executor: None, open }
+        LoadArgs { model: model.to_owned(), ctx: None, threads: None, family: None, executor: None, open }
     }
 }
 
@@ -263,7 +263,7 @@ pub struct ReplyArgs {
     /// Most tokens guessed at a time, up to 64.
     #[arg(long, value_name = "N", default_value = "8", value_parser = positive)]
     pub draft_tokens: usize,
-    /// Go on from this file, if it is there, and save what is computed to it: a long prompt is computed once.
+    /// Go on from this file, if it is there, and save what is computed to it at the end: a long prompt is computed once.
     #[arg(long, value_name = "FILE")]
     pub session: Option<PathBuf>,
 }

@@ -1,11 +1,14 @@
 //! The request that was typed, beside its prompt.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use kinfolk::{
     decoder::Cancel,
-    sampling::{Constraint, Grammar},
+    sampling::{Grammar, GrammarCompiler},
     session::{Overflow, Request, Session},
     speculation::{DraftModel, PromptLookup, Speculation},
 };
@@ -19,6 +22,8 @@ use crate::{
 pub struct Requests<'a> {
     args: &'a ReplyArgs,
     grammar: Option<Grammar>,
+    compiler: Option<GrammarCompiler>,
+    draft: Option<Arc<Mutex<DraftModel>>>,
 }
 
 impl<'a> Requests<'a> {
@@ -33,14 +38,35 @@ impl<'a> Requests<'a> {
             (_, _, Some(path)) => Some(Grammar::lark(&open::text_file(path)?)),
             _ => None,
         };
-        Ok(Requests { args, grammar })
+        Ok(Requests { args, grammar, compiler: None, draft: None })
     }
 
-    /// A request to `session`. Once `cancel`led it ends where it is.
+    /// Makes ready what all requests to `session` share. A draft model is loaded as `load` says of the other.
     ///
     /// # Errors
-    /// A grammar that is none; a draft model that cannot be loaded or has another vocabulary.
-    pub fn next(&self, session: &Session, cancel: &Cancel) -> Result<Request> {
+    /// A draft model that cannot be loaded or has another vocabulary; a model that cannot check guesses.
+    pub fn prepare(&mut self, session: &Session, load: &LoadArgs, cancel: &Cancel) -> Result<()> {
+        if self.grammar.is_some() {
+            self.compiler = Some(session.grammar_compiler()?);
+        }
+        if let Some(model) = &self.args.draft_model {
+            let load = LoadArgs { threads: load.threads, executor: load.executor.clone(), ..LoadArgs::of(model) };
+            let draft = open::builder(&load, cancel)?.session().context("the draft model cannot be loaded")?;
+            let own = draft.shared_text();
+            let draft = DraftModel::new(draft.into_runner(), &own.tokenizer, &session.text().tokenizer)?;
+            self.draft = Some(Arc::new(Mutex::new(draft)));
+        }
+        let guesses = self.args.speculate || self.draft.is_some();
+        let checks = session.runner().capabilities().decodes_several;
+        ensure!(checks || !guesses, "this model cannot check guesses in one pass");
+        Ok(())
+    }
+
+    /// A request. Once `cancel`led it ends where it is.
+    ///
+    /// # Errors
+    /// A grammar that is none.
+    pub fn next(&self, cancel: &Cancel) -> Result<Request> {
         let args = self.args;
         let mut request = Request::default();
         request.cancel = cancel.clone();
@@ -48,31 +74,18 @@ impl<'a> Requests<'a> {
         request.stop = args.stop.clone();
         request.ignore_eos = args.ignore_eos;
         request.overflow = args.shift.map_or(Overflow::Refuse, |keep| Overflow::Shift { keep });
-        request.constraint = self.constraint(session)?;
-        request.speculation = self.speculation(session, cancel)?;
-        // From here on, not from before a draft model was loaded.
+        if let (Some(compiler), Some(grammar)) = (&self.compiler, &self.grammar) {
+            request.constraint = Some(compiler.compile(grammar).context("the reply cannot be constrained")?);
+        }
+        request.speculation = self.speculation().map(|guesses| guesses.with_max_tokens(args.draft_tokens));
         request.deadline = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
         Ok(request)
     }
 
-    fn constraint(&self, session: &Session) -> Result<Option<Box<dyn Constraint>>> {
-        let Some(grammar) = &self.grammar else { return Ok(None) };
-        let constraint = session.grammar_compiler().and_then(|compiler| compiler.compile(grammar));
-        Ok(Some(constraint.context("the reply cannot be constrained")?))
-    }
-
-    fn speculation(&self, session: &Session, cancel: &Cancel) -> Result<Option<Speculation>> {
-        let speculation = match &self.args.draft_model {
-            Some(model) => {
-                let load = LoadArgs::of(model.clone());
-                let draft = open::builder(&load, cancel)?.session().context("the draft model cannot be loaded")?;
-                let text = draft.shared_text();
-                Speculation::new(DraftModel::new(draft.into_runner(), &text.tokenizer, &session.text().tokenizer)?)
-            }
-            None if self.args.speculate => Speculation::new(PromptLookup::default()),
-            None => return Ok(None),
-        };
-        ensure!(session.runner().capabilities().decodes_several, "this model cannot check guesses in one pass");
-        Ok(Some(speculation.with_max_tokens(self.args.draft_tokens)))
+    fn speculation(&self) -> Option<Speculation> {
+        match &self.draft {
+            Some(draft) => Some(Speculation::new(Arc::clone(draft))),
+            None => self.args.speculate.then(|| Speculation::new(PromptLookup::default())),
+        }
     }
 }

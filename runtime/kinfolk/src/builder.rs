@@ -219,7 +219,7 @@ impl LmRunnerBuilder {
     }
 
     /// Loads the model and its text layer to serve many requests, on a thread of its own. The sampling of requests that do not say is this
-    /// builder's, if it has one, and otherwise that of `options`.
+    /// builder's, if it has one, and otherwise that of `options`. A `cancel` ends loads alone: requests have their own.
     ///
     /// # Errors
     /// As [`session`](Self::session) and [`Scheduler::start`]; a `stream`, since there are many.

@@ -20,7 +20,7 @@ const MAX_LINE_BYTES: usize = 16 << 20;
 pub fn run(args: &ChatArgs, cancel: &Cancel) -> Result<ExitCode> {
     let sample = args.sample.options()?;
     sample.validate()?;
-    let requests = Requests::new(&args.reply)?;
+    let mut requests = Requests::new(&args.reply)?;
     interrupt::cancels(cancel);
     let model = || format!("cannot chat with `{}`", args.load.model.display());
     let mut session = open::builder(&args.load, cancel)?.sample(sample).session()?;
@@ -28,6 +28,7 @@ pub fn run(args: &ChatArgs, cancel: &Cancel) -> Result<ExitCode> {
     if let Some(path) = args.reply.session.as_deref().filter(|path| path.exists()) {
         session.load(path)?;
     }
+    requests.prepare(&session, &args.load, cancel)?;
     print::note("one message per line; /undo takes the last one back, /quit ends");
     let mut chat = Chat::new(generate::for_reply());
     if let Some(system) = &args.system {
@@ -58,7 +59,7 @@ pub fn run(args: &ChatArgs, cancel: &Cancel) -> Result<ExitCode> {
 fn answer(chat: &mut Chat, session: &mut Session, requests: &Requests<'_>, model: impl Fn() -> String) -> Result<()> {
     let cancel = Cancel::new();
     interrupt::cancels(&cancel);
-    let mut request = requests.next(session, &cancel)?;
+    let mut request = requests.next(&cancel)?;
     request.reply = session.reply_options();
     let mut writer = generate::Writer::default();
     let mut written = Ok(());

@@ -12,18 +12,18 @@ pub fn run(args: &RunArgs, cancel: &Cancel) -> Result<ExitCode> {
     let prompt = open::text_or_stdin(&args.prompt)?;
     let sample = args.sample.options()?;
     sample.validate()?;
-    let requests = Requests::new(&args.reply)?;
+    let mut requests = Requests::new(&args.reply)?;
     interrupt::cancels(cancel);
     let mut session = open::builder(&args.load, cancel)?.sample(sample).session()?;
     if let Some(path) = args.reply.session.as_deref().filter(|path| path.exists()) {
         session.load(path)?;
     }
     let prompt = prompt_tokens(args, session.text(), &prompt)?;
-    let mut request = requests.next(&session, cancel)?;
+    requests.prepare(&session, &args.load, cancel)?;
     // The reply's own: a runner that is cancelled cannot save what it has.
     let reply = Cancel::new();
-    request.cancel = reply.clone();
     interrupt::cancels(&reply);
+    let request = requests.next(&reply)?;
     let report = generate::stream(&mut session, &prompt, request)
         .with_context(|| format!("cannot run `{}`", args.load.model.display()))?;
     if let Some(path) = &args.reply.session {

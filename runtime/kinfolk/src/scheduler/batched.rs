@@ -9,7 +9,7 @@ use super::{RequestError, SchedulerOptions, Settings, Stats, inbox::Inbox, prefi
 use crate::{
     admission::available_bytes,
     decoder_runner::alike,
-    session::{Clock, DriveError, FinishReason, ReuseMiss, common_prefix, guard},
+    session::{Clock, DriveError, FinishReason, ReuseMiss, choosing, common_prefix, guard},
 };
 
 /// Tokens two requests must share before one waits for the other to compute them, or copies them from it.
@@ -148,6 +148,10 @@ impl<'t> Batched<'t> {
         let mut at = 0;
         while self.running.len() < self.max_sequences.min(self.room_for) {
             let Some(slot) = inbox.waiting.get(at) else { return };
+            // A suspect runs alone.
+            if !self.running.is_empty() && (slot.is_suspect || self.running.iter().any(|r| r.slot.is_suspect)) {
+                return;
+            }
             let context = slot.generation.context();
             if self.will_be_shared(context) {
                 at += 1;
@@ -232,11 +236,7 @@ impl<'t> Batched<'t> {
         let answer = self.compute(&plan, &mut failed);
         self.remove_failed(failed, inbox);
         if let Err(error) = &answer {
-            let n = self.running.len();
-            for running in self.running.drain(..) {
-                running.slot.fail(RequestError::Drive(Arc::clone(error)));
-            }
-            inbox.count(n);
+            self.part_with_all(&plan, error, inbox);
         } else {
             self.remove_ended(inbox);
             if std::mem::take(&mut self.is_short) && self.running.len() > 1 {
@@ -245,6 +245,23 @@ impl<'t> Batched<'t> {
             }
         }
         answer
+    }
+
+    /// After a panic of the model: the requests of the step are suspects, which get another chance alone and no third one. All are computed
+    /// anew.
+    fn part_with_all(&mut self, plan: &[Planned], error: &Arc<DriveError>, inbox: &mut Inbox<'t>) {
+        let mut n_failed = 0;
+        for (index, running) in self.running.drain(..).enumerate() {
+            let mut slot = running.slot;
+            let took_part = plan.iter().any(|planned| planned.index == index);
+            if took_part && std::mem::replace(&mut slot.is_suspect, true) {
+                slot.fail(RequestError::Drive(Arc::clone(error)));
+                n_failed += 1;
+            } else {
+                inbox.put_back(slot);
+            }
+        }
+        inbox.count(n_failed);
     }
 
     /// Who computes how much: a token of each reply, and pieces of the prompts within what a step allows, by turns.
@@ -275,9 +292,8 @@ impl<'t> Batched<'t> {
             Ok(outputs) => {
                 let now = (self.clock)();
                 for (planned, output) in plan.iter().zip(outputs) {
-                    // A panic here is of the request's own making: a stage of its sampler, its constraint.
-                    if let Err(error) = guard(|| self.absorb(planned, &output, now)) {
-                        failed.push((planned.index, error));
+                    if let Err(error) = choosing(|| self.absorb(planned, &output, now)) {
+                        failed.push((planned.index, DriveError::Recoverable(error)));
                     }
                 }
                 Ok(())

@@ -7,7 +7,8 @@
 //!
 //! What a request gets does not depend on what runs beside it. Prompts that begin alike compute the beginning once. Memory for keys and
 //! values stays within a budget: what is only kept for later goes first, then the youngest request gives way and is computed anew when its
-//! turn comes again.
+//! turn comes again. After a panic of the model another is loaded, and the requests of that step run once more, each by itself: the one
+//! to blame fails, and the others notice nothing.
 
 mod alone;
 mod batched;

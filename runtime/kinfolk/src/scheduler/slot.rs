@@ -78,6 +78,8 @@ pub(super) struct Slot<'t> {
     pub deadline: Option<Instant>,
     /// Place in the order of arrival.
     pub arrival: u64,
+    /// The model panicked in a step that it took part in.
+    pub is_suspect: bool,
     host: Host,
 }
 
@@ -95,7 +97,7 @@ impl<'t> Slot<'t> {
         host.max_unread = context_length.saturating_mul(UNREAD_PER_TOKEN);
         let (chunk_tokens, deadline) = (request.chunk_tokens.max(1), request.deadline);
         match Generation::new(text, &prompt, request, sample, vocab_size, context_length, asked_at) {
-            Ok(generation) => Some(Slot { generation, chunk_tokens, deadline, arrival, host }),
+            Ok(generation) => Some(Slot { generation, chunk_tokens, deadline, arrival, is_suspect: false, host }),
             Err(error) => {
                 host.fail(RequestError::Invalid(Arc::new(error)));
                 None

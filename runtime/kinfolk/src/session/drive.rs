@@ -34,6 +34,15 @@ pub(crate) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T, DriveError
     }
 }
 
+/// Calls what chooses a token: stages of the sampler, a constraint. They may be the host's own, and a panic of theirs says nothing of the
+/// runner.
+pub(crate) fn choosing<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    guard(work).map_err(|error| match error {
+        DriveError::Recoverable(error) => error,
+        DriveError::RunnerCorrupted { message } => anyhow::anyhow!("choosing a token panicked: {message}"),
+    })
+}
+
 /// Drops what has panicked, which may panic once more as it goes.
 pub(crate) fn discard<T>(broken: T) {
     let gone = guard(|| {

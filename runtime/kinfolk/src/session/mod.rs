@@ -17,7 +17,7 @@ use std::{path::Path, sync::Arc, time::Instant};
 use anyhow::Result;
 use kinfolk_text::{ParsedReply, ReplyEvent, ReplyOptions, Text};
 
-pub(crate) use drive::{Evicted, discard, guard};
+pub(crate) use drive::{Evicted, choosing, discard, guard};
 pub(crate) use generation::Generation;
 pub(crate) use reply::common_prefix;
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Clock, DriveError, Event, Evicted, FinishReason, Generation, ReuseMiss, Usage, discard, guard};
+use super::{Clock, DriveError, Event, Evicted, FinishReason, Generation, ReuseMiss, Usage, choosing, discard, guard};
 use crate::{
     host_driven::HostDriven,
     runner::{LmRunner, RunnerError},
@@ -98,8 +98,9 @@ impl<'a> Reply<'a> {
         let appended: Vec<u32> = [token].into_iter().chain(guesses.iter().copied()).collect();
         let rows = self.runner.decode_logits_each(&appended)?;
         self.computed(done);
-        self.generation.choose_along(rows.iter().map(Vec::as_slice), &guesses, (self.clock)())?;
-        self.realign(done)
+        let now = (self.clock)();
+        choosing(|| self.generation.choose_along(rows.iter().map(Vec::as_slice), &guesses, now))?;
+        self.realign()
     }
 
     fn computed(&mut self, done: usize) {
@@ -109,17 +110,18 @@ impl<'a> Reply<'a> {
 
     fn choose(&mut self, logits: &[f32]) -> Result<()> {
         let n_before = self.generation.context().len();
-        self.generation.choose(logits, (self.clock)())?;
-        if self.generation.context().len() < n_before { self.realign(n_before) } else { Ok(()) }
+        let now = (self.clock)();
+        choosing(|| self.generation.choose(logits, now))?;
+        if self.generation.context().len() < n_before { self.realign() } else { Ok(()) }
     }
 
-    /// Trims the runner to what it shares with the context, after wrong guesses or after tokens were dropped. There were `n_before` tokens.
-    fn realign(&mut self, n_before: usize) -> Result<()> {
+    /// Trims the runner to what it shares with the context, after wrong guesses or after tokens were dropped.
+    fn realign(&mut self) -> Result<()> {
         if self.generation.has_ended() {
             return Ok(());
         }
         let context = self.generation.context();
-        let n_right = if context.len() > n_before { context.len() - 1 } else { 0 };
+        let n_right = common_prefix(self.runner.context(), context).min(context.len() - 1);
         let kept = self.runner.begin_prompt(context)?;
         if kept < n_right {
             // A window or a recurrent state that cannot go back: it is computed anew, and once is enough.

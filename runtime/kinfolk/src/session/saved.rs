@@ -88,8 +88,13 @@ fn write_whole(path: &Path, parts: &[&[u8]]) -> std::io::Result<()> {
 }
 
 pub(super) fn load<R: LmRunner>(runner: &mut HostDriven<R>, path: &Path) -> Result<()> {
-    let bytes = fs::read(path).map_err(|error| SavedSessionError::File { path: path.to_owned(), error })?;
+    let file = |error| SavedSessionError::File { path: path.to_owned(), error };
     let damaged = |reason| SavedSessionError::Damaged { path: path.to_owned(), reason };
+    // A device or a pipe may have no end.
+    if !fs::metadata(path).map_err(file)?.is_file() {
+        return Err(damaged("expected a file, found something else").into());
+    }
+    let bytes = fs::read(path).map_err(file)?;
     let cut_short = || damaged("expected a whole session, found the end of the file");
     let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("expected a saved session, found something else"))?;
     let (version, rest) = rest.split_first_chunk::<4>().ok_or_else(cut_short)?;

@@ -9,7 +9,10 @@
 mod draft_model;
 mod prompt_lookup;
 
-use std::fmt;
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use anyhow::Result;
 
@@ -24,6 +27,14 @@ pub trait Drafter: Send + fmt::Debug {
     /// # Errors
     /// Whatever it fails with. The reply then goes on without guesses.
     fn draft(&mut self, context: &[u32], n: usize) -> Result<Vec<u32>>;
+}
+
+/// One drafter for many requests, which take turns: a draft model is loaded once.
+impl<D: Drafter + ?Sized> Drafter for Arc<Mutex<D>> {
+    fn draft(&mut self, context: &[u32], n: usize) -> Result<Vec<u32>> {
+        // One that panicked has ended its own request's guesses; its next ones are checked like any.
+        self.lock().unwrap_or_else(PoisonError::into_inner).draft(context, n)
+    }
 }
 
 /// Tokens guessed at a time, at most: the logits after all of them are in memory at once, and a step takes as long as they take.

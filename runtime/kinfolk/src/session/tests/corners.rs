@@ -157,6 +157,38 @@ fn a_step_checks_a_bounded_number_of_guesses() {
     assert!(widest <= Some(65), "logits after {widest:?} tokens in one pass");
 }
 
+/// Panics at the third token.
+#[derive(Debug)]
+struct Nervous(usize);
+
+impl crate::sampling::Constraint for Nervous {
+    fn allow(&mut self, allowed: &mut crate::sampling::TokenMask) -> Result<(), crate::sampling::ConstraintError> {
+        assert!(self.0 < 2, "nervous");
+        (300..400).for_each(|token| allowed.insert(token));
+        Ok(())
+    }
+
+    fn accept(&mut self, _: u32) -> Result<(), crate::sampling::ConstraintError> {
+        self.0 += 1;
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_constraint_that_panics_fails_its_reply_and_not_the_runner() {
+    let (mut session, _) = Stub::mixing().session();
+    let expected = complete(&mut session, &prompt(9), at_most(5)).text;
+    let request = Request { constraint: Some(Box::new(Nervous(0))), ..at_most(5) };
+    let error = session.complete(&prompt(9), request).unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(DriveError::Recoverable(_))), "{error:#}");
+    // Without a way to load another runner.
+    assert_eq!(complete(&mut session, &prompt(9), at_most(5)).text, expected);
+}
+
 /// Guesses as much as it may.
 #[derive(Debug)]
 struct All;
