@@ -49,7 +49,7 @@ pub(super) fn remedies(
         packed_weights: workload.packed_weights == Some(false)
             && fits(candidate, &with(&|w| w.packed_weights = Some(true))),
         files: files.collect(),
-        bits_per_weight: bits_per_weight(candidate, available, |quantised| fits(quantised, workload)),
+        bits_per_weight: bits_per_weight(candidate, workload.role, available, |quantised| fits(quantised, workload)),
         embedding: workload.role != LoadRole::Embedding && fits(candidate, &with(&|w| w.role = LoadRole::Embedding)),
         needed_bytes: memory.total_bytes,
     }
@@ -81,10 +81,20 @@ fn most(
 }
 
 /// Bits per weight of the least lossy usual scheme with which the model fits, rounded down.
-fn bits_per_weight(candidate: &Candidate<'_>, available: u64, fits: impl Fn(&Candidate<'_>) -> bool) -> Option<f64> {
+fn bits_per_weight(
+    candidate: &Candidate<'_>,
+    role: LoadRole,
+    available: u64,
+    fits: impl Fn(&Candidate<'_>) -> bool,
+) -> Option<f64> {
+    let sum = |of: &dyn Fn(&TensorInfo) -> Option<usize>| {
+        let tensors = candidate.decoder.tensors(candidate.source, role);
+        tensors.map(|info| of(info).unwrap_or(0) as u64).fold(0, u64::saturating_add)
+    };
+    let n_elements = sum(&|info| Some(info.n_elements()));
     let stored_bytes = candidate.file_bytes.unwrap_or(0).max(candidate.source.tensor_bytes());
     SCHEMES.iter().find_map(|&scheme| {
-        let n_bytes = sum(candidate.source, |info| stored_as(scheme, &info.shape).bytes_for(info.n_elements()));
+        let n_bytes = sum(&|info| stored_as(scheme, &info.shape).bytes_for(info.n_elements()));
         // Nothing is weighed that is no smaller, or too large by its weights alone.
         if n_bytes >= stored_bytes || n_bytes > available {
             return None;
@@ -92,14 +102,9 @@ fn bits_per_weight(candidate: &Candidate<'_>, available: u64, fits: impl Fn(&Can
         let source = stored_in(candidate.source, scheme)?;
         candidate.executor.supports(candidate.decoder, &source).ok()?;
         let quantised = Candidate { source: &source, file_bytes: None, ..*candidate };
-        let n_elements = sum(&source, |info| Some(info.n_elements()));
         let bits = 8.0 * n_bytes as f64 / n_elements.max(1) as f64;
         fits(&quantised).then_some((bits * 10.0).floor() / 10.0)
     })
-}
-
-fn sum(source: &Source, of: impl Fn(&TensorInfo) -> Option<usize>) -> u64 {
-    source.tensors().map(|info| of(info).unwrap_or(0) as u64).fold(0, u64::saturating_add)
 }
 
 /// The same tensors with every projection as `scheme`.

@@ -343,6 +343,25 @@ fn what_makes_it_fit_is_offered_and_nothing_else() {
 }
 
 #[test]
+fn bits_per_weight_are_offered_for_what_the_role_loads() {
+    // The head takes more than all that comes on top of the weights.
+    let mut config = wide();
+    (config["vocab_size"], config["tie_word_embeddings"]) = (json!(262_144), json!(false));
+    let in_type = |dtype: &str| {
+        let mut config = config.clone();
+        config["dtype"] = json!(dtype);
+        listing(config, &[])
+    };
+    let embedding = |o: &mut AdmissionOptions| o.role = LoadRole::Embedding;
+    let halves = assessed(&in_type("float16"), embedding).memory.total_bytes;
+    let refused = too_large(&in_type("float32"), |o| {
+        embedding(o);
+        o.available_bytes = Some(halves);
+    });
+    assert_eq!(refused.remedies.bits_per_weight, Some(16.0));
+}
+
+#[test]
 fn fewer_sequences_and_packed_weights_are_offered_where_they_help() {
     let published = listing(wide(), &[]);
     let many = |o: &mut AdmissionOptions| o.n_sequences = 12;

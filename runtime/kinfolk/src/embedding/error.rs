@@ -22,6 +22,12 @@ pub enum EmbedError {
         /// Which, counted from 0.
         text: usize,
     },
+    /// The model's hidden states are no numbers to make a vector of.
+    #[error("text {text}: expected hidden states that are numbers, found others")]
+    NotANumber {
+        /// Which, counted from 0.
+        text: usize,
+    },
     /// The checkpoint has no prompt of this name.
     #[error("prompt: expected one of [{}], found `{asked}`", list(known))]
     UnknownPrompt {

@@ -223,7 +223,10 @@ impl Embedder {
                 embed_all(&mut **runner, inputs, &request.cancel)?
             }
         };
-        for vector in &mut vectors {
+        for (text, vector) in vectors.iter_mut().enumerate() {
+            if !vector.iter().all(|x| x.is_finite()) {
+                return Err(EmbedError::NotANumber { text }.into());
+            }
             finish(vector, request.normalize.unwrap_or(self.conventions.normalize), request.dimensions)?;
         }
         let cut = |(text, input): (usize, &Input)| Truncation { text, n_cut_tokens: input.n_cut_tokens };

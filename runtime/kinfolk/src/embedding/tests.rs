@@ -110,6 +110,26 @@ fn refused(embedder: &mut Embedder, texts: &[&str], request: &EmbedRequest) -> E
     embedder.embed(texts, request).unwrap_err().downcast().unwrap()
 }
 
+/// Overwrites a tensor of `model.safetensors` with ones, which make NaN of every float type.
+fn damage(directory: &Path, tensor: &str) {
+    let path = directory.join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let tensors: serde_json::Value = serde_json::from_slice(&bytes[8..header]).unwrap();
+    let offset = |i: usize| header + tensors[tensor]["data_offsets"][i].as_u64().unwrap() as usize;
+    bytes[offset(0)..offset(1)].fill(0xFF);
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn hidden_states_that_are_no_numbers_are_refused() {
+    let directory = checkpoint(|config| config, &[]);
+    damage(directory.path(), "model.norm.weight");
+    let (mut embedder, _) = open(directory.path());
+    let error = refused(&mut embedder, &TEXTS, &EmbedRequest::default());
+    assert_eq!(error, EmbedError::NotANumber { text: 0 });
+}
+
 #[test]
 fn without_further_word_it_is_the_last_hidden_state_at_length_one() {
     let (mut embedder, model) = embedder();

@@ -173,6 +173,7 @@ impl Scheduler {
         }
         let (job, ticket) = Job::new(prompt, request, now, &self.shared.closing);
         state.queue.push_back(job);
+        state.stats.submitted += 1;
         self.shared.wake.notify_one();
         Ok(ticket)
     }

@@ -69,6 +69,8 @@ pub struct Stats {
     pub kv_bytes: u64,
     /// Beginnings kept for later requests.
     pub kept_prefixes: usize,
+    /// Requests handed in.
+    pub submitted: u64,
     /// Requests that have ended, whichever way.
     pub ended: u64,
     /// Steps of the model.

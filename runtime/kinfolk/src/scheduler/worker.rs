@@ -37,8 +37,8 @@ pub(super) fn run(
         tracing::error!("the scheduler panicked and starts again");
         let queue = {
             let mut state = shared.lock();
-            let n_lost = state.queue.len() + std::mem::take(&mut state.n_waiting) + state.stats.running;
-            state.stats.ended += n_lost as u64;
+            state.n_waiting = 0;
+            state.stats.ended = state.stats.submitted;
             state.stats = Stats { running: 0, loaded: false, kv_bytes: 0, kept_prefixes: 0, ..state.stats.clone() };
             std::mem::take(&mut state.queue)
         };

@@ -20,8 +20,8 @@ pub struct PerplexityOptions {
     /// Tokens from the start of a window to that of the next. `None`: half a window.
     pub stride: Option<usize>,
     /// Put before every window and not scored: what the model expects in front of a text. With it the first token of the text is
-    /// scored too.
-    pub prefix: Vec<u32>,
+    /// scored too. `None`: what the tokenizer puts before a text (BOS, as a rule), and nothing before tokens.
+    pub prefix: Option<Vec<u32>>,
     /// How to run a window.
     pub score: ScoreOptions,
 }
@@ -60,7 +60,8 @@ pub fn perplexity(
     let (mut n_tokens, mut n_windows, mut sum, mut sum_of_squares) = (0, 0, 0.0, 0.0);
     for Window { context, scored } in windows {
         let of = |range: Range<usize>| tokens.get(range).unwrap_or_default();
-        let pair = ScorePair { context: [&options.prefix, of(context)].concat(), continuation: of(scored).to_vec() };
+        let prefix = options.prefix.as_deref().unwrap_or_default();
+        let pair = ScorePair { context: [prefix, of(context)].concat(), continuation: of(scored).to_vec() };
         for score in score_all(runner, &[pair], &options.score)? {
             n_tokens += score.log_probs.len();
             sum -= score.total;
@@ -77,7 +78,7 @@ pub fn perplexity(
     Ok(Perplexity { perplexity, std_error, mean_nll, n_tokens, n_windows })
 }
 
-/// [`perplexity`] of a text, whose windows each begin with what the tokenizer puts before a text (BOS, as a rule). Control tokens written in the
+/// [`perplexity`] of a text. Control tokens written in the
 /// text are ordinary characters.
 ///
 /// # Errors
@@ -90,7 +91,8 @@ pub fn text_perplexity(
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Perplexity> {
     let tokens = text.tokenizer.encode(content, EncodeOptions::default())?;
-    let options = PerplexityOptions { prefix: text.tokenizer.prefix().to_vec(), ..options.clone() };
+    let prefix = options.prefix.clone().unwrap_or_else(|| text.tokenizer.prefix().to_vec());
+    let options = PerplexityOptions { prefix: Some(prefix), ..options.clone() };
     perplexity(runner, &tokens, &options, progress)
 }
 
@@ -116,7 +118,7 @@ struct Windows {
 
 impl Windows {
     fn new(n_tokens: usize, context_length: usize, options: &PerplexityOptions) -> Result<Windows, ScoreError> {
-        let n_prefix = options.prefix.len();
+        let n_prefix = options.prefix.as_ref().map_or(0, Vec::len);
         let window = options.window.unwrap_or(DEFAULT_WINDOW.min(context_length));
         // At the least a token to predict from and one to predict.
         let n_before = n_prefix.max(1);
@@ -164,7 +166,7 @@ mod tests {
         let options = PerplexityOptions {
             window: Some(window),
             stride: Some(stride),
-            prefix: vec![0; n_prefix],
+            prefix: Some(vec![0; n_prefix]),
             score: ScoreOptions::default(),
         };
         Windows::new(n_tokens, 1000, &options).unwrap().map(|w| (w.context, w.scored)).collect()
@@ -204,7 +206,7 @@ mod tests {
     fn windows_that_cannot_be_are_refused_with_the_bounds() {
         let of = |window, stride, n_prefix: usize, n_tokens| {
             let options =
-                PerplexityOptions { window, stride, prefix: vec![0; n_prefix], score: ScoreOptions::default() };
+                PerplexityOptions { window, stride, prefix: Some(vec![0; n_prefix]), score: ScoreOptions::default() };
             Windows::new(n_tokens, 64, &options).err()
         };
         assert_eq!(of(None, None, 0, 10), None, "the model's context is less than the default window");

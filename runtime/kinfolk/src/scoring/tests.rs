@@ -210,7 +210,7 @@ fn of_windows(runner: &mut dyn LmRunner, tokens: &[u32], window: usize, stride: 
     let options = PerplexityOptions {
         window: Some(window),
         stride: Some(stride),
-        prefix: prefix.to_vec(),
+        prefix: Some(prefix.to_vec()),
         ..PerplexityOptions::default()
     };
     let mut seen = Vec::new();

@@ -76,15 +76,19 @@ fn a_pass_that_says_cancelled_though_nobody_cancelled_fails_instead_of_being_tri
 fn a_shortage_of_memory_in_a_step_of_one_makes_another_give_way() {
     // Prompts are longer than a step, so that a step computes one of them while the other keeps what it holds.
     let options = SchedulerOptions { step_tokens: 8, ..SchedulerOptions::default() };
-    let short =
-        |pass: usize, batch: &[&[u32]]| ((3..5).contains(&pass) && batch.len() == 1).then_some(Fault::OutOfMemory);
+    let short = |pass: usize, batch: &[&[u32]]| match (pass, batch.len()) {
+        // Until all of them are there.
+        (0, _) => Some(Fault::Stall(Duration::from_millis(200))),
+        (3..5, 1) => Some(Fault::OutOfMemory),
+        _ => None,
+    };
     let (scheduler, _) = start(move |log| ToyModel::new(log).failing(short), options);
     let prompts: Vec<Vec<u32>> = (0..3).map(|i| prompt(i, 60)).collect();
     let tickets: Vec<Ticket> = prompts.iter().map(|prompt| scheduler.submit(prompt, greedy(9)).unwrap()).collect();
     for (ticket, prompt) in tickets.into_iter().zip(&prompts) {
         equals_alone(finished(ticket), prompt, greedy(9));
     }
-    assert!(scheduler.stats().preemptions > 0);
+    assert!(settled(&scheduler, 3).preemptions > 0);
 }
 
 #[test]
