@@ -14,7 +14,7 @@ use std::{fmt, ops::ControlFlow};
 
 use anyhow::Result;
 
-use crate::{GenerateOptions, HostDriven, LmRunner, RunnerError, host_driven::is_unsupported};
+use crate::{GenerateOptions, HostDriven, LmRunner, RunnerError, host_driven::is_unsupported, runner::common_prefix};
 
 /// The context lengths with which every fact can be checked, in tokens. Load with a shorter context if the model's is longer.
 pub const CONTEXT_TOKENS: std::ops::RangeInclusive<usize> = 8..=4096;
@@ -394,7 +394,7 @@ fn begin_prompt_keeps_what_is_shared(kit: &Kit) -> Result<(), Violation> {
     holds!(kit.runner().begin_prompt(&base)? == 0, "expected 0 tokens cached in a fresh runner, found more");
     for n_shared in [n, n - 1, n / 2, 1] {
         let fork = [&base[..n_shared], &kit.prompts.tokens(2, n - n_shared)].concat();
-        let shared = base.iter().zip(&fork).take_while(|(a, b)| a == b).count().min(n - 1);
+        let shared = common_prefix(&base, &fork).min(n - 1);
         let mut runner = kit.runner();
         runner.prefill_logits_reusing(&base)?;
         // A window or a recurrence cannot always go back that far, so less is right too.

@@ -3,18 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use kinfolk_decoder::{Cache, Cancel, ForwardError, LoadRole, Mixer, Model, Output, Sequence, Want};
+use kinfolk_decoder::{Cache, Cancel, ForwardError, LoadRole, Mixer, Model, Output, Sequence, Want, Workload};
 use kinfolk_weights::Fingerprint;
 
 use crate::{
     embedding::{EmbeddingConventions, Pooler, normalize},
     passes::{self, Job},
-    runner::{Capabilities, KvStoreStats, LmRunner, RunnerError},
+    runner::{Capabilities, KvStoreStats, LmRunner, RunnerError, common_prefix},
 };
-
-/// Tokens per forward pass of a long prompt: enough to use each weight many times, few enough to keep the scratch small and a
-/// cancellation prompt.
-const CHUNK_TOKENS: usize = 512;
 
 /// One sequence on a [`Model`].
 ///
@@ -55,8 +51,7 @@ impl DecoderRunner {
 
     /// Trims the context to what it shares with `tokens`, leaving at least one of them to compute. Returns how many stay.
     fn keep_shared(&mut self, tokens: &[u32]) -> usize {
-        let shared = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        let kept = self.cache.truncate(shared.min(tokens.len() - 1));
+        let kept = self.cache.truncate(common_prefix(&self.tokens, tokens).min(tokens.len() - 1));
         self.tokens.truncate(kept);
         kept
     }
@@ -85,8 +80,8 @@ fn run(
     done: &mut dyn FnMut(&[u32]),
 ) -> Result<Output> {
     let mut output = Output::default();
-    let n_chunks = tokens.len().div_ceil(CHUNK_TOKENS);
-    for (i, chunk) in tokens.chunks(CHUNK_TOKENS).enumerate() {
+    let n_chunks = tokens.len().div_ceil(Workload::CHUNK_TOKENS);
+    for (i, chunk) in tokens.chunks(Workload::CHUNK_TOKENS).enumerate() {
         let want = if i + 1 == n_chunks { want } else { Want::Nothing };
         let sequence = Sequence { cache: &mut *cache, tokens: chunk, want };
         let outputs = model.forward(&mut [sequence], cancel).map_err(for_host)?;
@@ -249,9 +244,16 @@ impl LmRunner for DecoderRunner {
         let conventions = EmbeddingConventions::default();
         let mut pooler = Pooler::new(&conventions.pooling);
         let job = Job { tokens, n_silent: 0 };
-        passes::run(&*self.model, &[job], Want::Hidden, CHUNK_TOKENS, &self.cancel, &mut |_, position, hidden| {
-            pooler.add(position, hidden);
-        })?;
+        passes::run(
+            &*self.model,
+            &[job],
+            Want::Hidden,
+            Workload::CHUNK_TOKENS,
+            &self.cancel,
+            &mut |_, position, hidden| {
+                pooler.add(position, hidden);
+            },
+        )?;
         let mut vector = pooler.finish().ok_or(RunnerError::EmptyPrompt)?;
         if conventions.normalize {
             normalize(&mut vector);

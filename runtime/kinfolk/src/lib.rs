@@ -34,6 +34,8 @@ mod toy_model;
 #[cfg(test)]
 mod toy_runner;
 pub mod verify;
+#[cfg(test)]
+mod watched_model;
 
 pub use builder::{ConfigSource, LmRunnerBuilder, TextCallback};
 pub use decoder_runner::DecoderRunner;

@@ -111,51 +111,15 @@ impl Part<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use kinfolk_decoder::{Decoder, ForwardError, Output};
-
     use super::*;
-    use crate::fixture::{LLAMA, WINDOWED, load, request, source, tokens};
-
-    /// Writes down the tokens of every sequence of every pass.
-    #[derive(Debug)]
-    struct Watched {
-        inside: Arc<dyn Model>,
-        passes: Mutex<Vec<Vec<usize>>>,
-    }
-
-    impl Model for Watched {
-        fn decoder(&self) -> &Decoder {
-            self.inside.decoder()
-        }
-        fn executor(&self) -> &'static str {
-            self.inside.executor()
-        }
-        fn threads(&self) -> usize {
-            self.inside.threads()
-        }
-        fn context_length(&self) -> usize {
-            self.inside.context_length()
-        }
-        fn weight_bytes(&self) -> u64 {
-            self.inside.weight_bytes()
-        }
-        fn new_cache(&self) -> Box<dyn Cache> {
-            self.inside.new_cache()
-        }
-        fn cache_bytes(&self, tokens: usize) -> u64 {
-            self.inside.cache_bytes(tokens)
-        }
-        fn forward(&self, batch: &mut [Sequence<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
-            self.passes.lock().unwrap().push(batch.iter().map(|sequence| sequence.tokens.len()).collect());
-            self.inside.forward(batch, cancel)
-        }
-    }
+    use crate::{
+        fixture::{LLAMA, WINDOWED, load, request, source, tokens},
+        watched_model::Watched,
+    };
 
     fn watched(file: &str) -> Watched {
         let inside = load(request(source(file), |_| {})).unwrap().model().unwrap();
-        Watched { inside, passes: Mutex::default() }
+        Watched::new(inside)
     }
 
     type Rows = Vec<Vec<(usize, Vec<f32>)>>;

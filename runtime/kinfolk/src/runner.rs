@@ -185,6 +185,11 @@ pub trait LmRunner: Send {
     }
 }
 
+/// How many tokens two contexts begin with in common.
+pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
 /// The answer of a method that `runner` does not have.
 fn lacks(runner: &(impl LmRunner + ?Sized), operation: &'static str) -> anyhow::Error {
     Unsupported::new(runner.family(), operation).into()

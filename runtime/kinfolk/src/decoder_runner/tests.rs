@@ -1,73 +1,21 @@
 //! The runner over whole small models, and over one whose passes fail when the test says so.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
-use kinfolk_decoder::{Cache, Cancel, Decoder, ForwardError, Model, Output, Sequence, Want};
+use kinfolk_decoder::{Cancel, ForwardError, Model, Sequence, Want, Workload};
 use kinfolk_weights::Fingerprint;
 use serde_json::json;
 
-use super::{CHUNK_TOKENS, DecoderRunner};
+use super::DecoderRunner;
 use crate::{
     LmRunner, RunnerError,
     fixture::{LLAMA, VOCAB, WINDOWED, load, request, source, source_with, tokens},
+    watched_model::Watched,
 };
 
 /// Of no checkpoint.
 fn no_fingerprint() -> Fingerprint {
     Fingerprint::from_bytes([0; 32])
-}
-
-/// A model that counts its passes, and one of whose passes fails or cancels.
-#[derive(Debug)]
-struct Watched {
-    inside: Arc<dyn Model>,
-    n_passes: AtomicUsize,
-    fails_at: Option<usize>,
-    cancels_after: Option<(usize, Cancel)>,
-}
-
-impl Watched {
-    fn new(inside: Arc<dyn Model>) -> Watched {
-        Watched { inside, n_passes: AtomicUsize::new(0), fails_at: None, cancels_after: None }
-    }
-}
-
-impl Model for Watched {
-    fn decoder(&self) -> &Decoder {
-        self.inside.decoder()
-    }
-    fn executor(&self) -> &'static str {
-        self.inside.executor()
-    }
-    fn threads(&self) -> usize {
-        self.inside.threads()
-    }
-    fn context_length(&self) -> usize {
-        self.inside.context_length()
-    }
-    fn weight_bytes(&self) -> u64 {
-        self.inside.weight_bytes()
-    }
-    fn new_cache(&self) -> Box<dyn Cache> {
-        self.inside.new_cache()
-    }
-    fn cache_bytes(&self, tokens: usize) -> u64 {
-        self.inside.cache_bytes(tokens)
-    }
-    fn forward(&self, batch: &mut [Sequence<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
-        let pass = self.n_passes.fetch_add(1, Ordering::Relaxed);
-        if self.fails_at == Some(pass) {
-            return Err(ForwardError::OutOfMemory { needed_bytes: 42 });
-        }
-        let outputs = self.inside.forward(batch, cancel);
-        if let Some((_, cancel)) = self.cancels_after.as_ref().filter(|(at, _)| *at == pass) {
-            cancel.cancel();
-        }
-        outputs
-    }
 }
 
 /// [`LLAMA`] with room for prompts of several chunks.
@@ -83,7 +31,7 @@ fn runner(file: &str) -> Box<dyn LmRunner> {
 #[test]
 fn a_prompt_of_several_chunks_equals_one_pass() {
     let model = long_model();
-    let prompt = tokens(2 * CHUNK_TOKENS + 100);
+    let prompt = tokens(2 * Workload::CHUNK_TOKENS + 100);
     let mut cache = model.new_cache();
     let whole = Sequence { cache: &mut *cache, tokens: &prompt, want: Want::LastLogits };
     let expected = model.forward(&mut [whole], &Cancel::new()).unwrap().remove(0).values;
@@ -91,14 +39,14 @@ fn a_prompt_of_several_chunks_equals_one_pass() {
     let mut runner =
         DecoderRunner::new("test", Arc::clone(&watched) as Arc<dyn Model>, no_fingerprint(), Cancel::new());
     assert_eq!(runner.prefill_logits(&prompt).unwrap(), expected);
-    assert_eq!(watched.n_passes.load(Ordering::Relaxed), 3);
+    assert_eq!(watched.passes.lock().unwrap().len(), 3);
     assert_eq!(runner.predict_logits(&prompt).unwrap(), expected);
 }
 
 #[test]
 fn a_pass_that_fails_leaves_the_chunks_before_it_and_a_retry_is_right() {
     let model = long_model();
-    let prompt = tokens(2 * CHUNK_TOKENS + 100);
+    let prompt = tokens(2 * Workload::CHUNK_TOKENS + 100);
     let expected = DecoderRunner::new("test", Arc::clone(&model), no_fingerprint(), Cancel::new())
         .prefill_logits(&prompt)
         .unwrap();
@@ -107,8 +55,8 @@ fn a_pass_that_fails_leaves_the_chunks_before_it_and_a_retry_is_right() {
         let mut runner = DecoderRunner::new("test", Arc::new(watched), no_fingerprint(), Cancel::new());
         let error = runner.prefill_logits_reusing(&prompt).unwrap_err();
         assert_eq!(error.downcast_ref(), Some(&ForwardError::OutOfMemory { needed_bytes: 42 }));
-        assert_eq!(runner.kv_store_stats().unwrap().tokens, pass * CHUNK_TOKENS);
-        assert_eq!(runner.begin_prompt(&prompt).unwrap(), pass * CHUNK_TOKENS);
+        assert_eq!(runner.kv_store_stats().unwrap().tokens, pass * Workload::CHUNK_TOKENS);
+        assert_eq!(runner.begin_prompt(&prompt).unwrap(), pass * Workload::CHUNK_TOKENS);
         assert_eq!(runner.prefill_logits_reusing(&prompt).unwrap(), expected, "pass {pass}");
     }
 }
@@ -118,9 +66,9 @@ fn a_cancellation_is_typed_and_seen_between_chunks() {
     let cancel = Cancel::new();
     let watched = Watched { cancels_after: Some((0, cancel.clone())), ..Watched::new(long_model()) };
     let mut runner = DecoderRunner::new("test", Arc::new(watched), no_fingerprint(), cancel);
-    let error = runner.prefill_logits(&tokens(3 * CHUNK_TOKENS)).unwrap_err();
+    let error = runner.prefill_logits(&tokens(3 * Workload::CHUNK_TOKENS)).unwrap_err();
     assert_eq!(error.downcast_ref(), Some(&RunnerError::Cancelled));
-    assert_eq!(runner.kv_store_stats().unwrap().tokens, CHUNK_TOKENS);
+    assert_eq!(runner.kv_store_stats().unwrap().tokens, Workload::CHUNK_TOKENS);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use super::{RequestError, SchedulerOptions, Settings, Stats, inbox::Inbox, prefi
 use crate::{
     admission::available_bytes,
     decoder_runner::alike,
-    session::{Clock, DriveError, FinishReason, ReuseMiss, choosing, common_prefix, guard},
+    runner::common_prefix,
+    session::{Clock, DriveError, FinishReason, ReuseMiss, choosing, guard},
 };
 
 /// Tokens two requests must share before one waits for the other to compute them, or copies them from it.

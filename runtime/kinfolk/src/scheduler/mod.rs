@@ -30,7 +30,7 @@ use std::{
 };
 
 use anyhow::Result;
-use kinfolk_decoder::Cancel;
+use kinfolk_decoder::{Cancel, Workload};
 use kinfolk_text::Text;
 
 pub use report::{Settings, Stats};
@@ -68,7 +68,7 @@ impl Default for SchedulerOptions {
         SchedulerOptions {
             queue_len: 64,
             max_sequences: 16,
-            step_tokens: 512,
+            step_tokens: Workload::CHUNK_TOKENS,
             step_tokens_beside_decode: 64,
             kv_budget_bytes: None,
             sample: SampleOpts::default(),

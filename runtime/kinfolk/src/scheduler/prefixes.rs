@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use kinfolk_decoder::Cache;
 
-use crate::session::common_prefix;
+use crate::runner::common_prefix;
 
 /// Sequences that nobody runs, the least recently used first.
 #[derive(Default)]

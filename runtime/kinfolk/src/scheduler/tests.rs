@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use super::{RequestError, Scheduler, SchedulerOptions, Stats, SubmitError, Ticke
 use crate::{
     LmRunner, RunnerError,
     sampling::SampleOpts,
-    session::{DriveError, Event, FinishReason, Outcome, Request, Session},
+    session::{Clock, DriveError, Event, FinishReason, Outcome, Request, Session},
     speculation::{PromptLookup, Speculation},
     toy_model::{Fault, Log, ToyModel, prompt, text},
     toy_runner::{Abilities, ToyRunner},
@@ -498,17 +498,20 @@ proptest! {
     }
 }
 
+/// What nothing in the worker expects to fail: it panics there once after the flag is set.
+fn mortal_clock(dies: &Arc<AtomicBool>) -> Clock {
+    let dies = Arc::clone(dies);
+    Arc::new(move || {
+        let is_worker = std::thread::current().name() == Some("kinfolk-scheduler");
+        assert!(!(is_worker && dies.swap(false, Ordering::SeqCst)), "the clock is broken");
+        Instant::now()
+    })
+}
+
 #[test]
 fn a_worker_that_dies_answers_every_waiter_and_another_takes_over() {
-    // What nothing in the worker expects to fail: the host's clock.
-    let dies = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let armed = Arc::clone(&dies);
-    let worker_only = move || {
-        let is_worker = std::thread::current().name() == Some("kinfolk-scheduler");
-        assert!(!(is_worker && armed.swap(false, Ordering::SeqCst)), "the clock is broken");
-        Instant::now()
-    };
-    let options = SchedulerOptions { max_sequences: 1, clock: Arc::new(worker_only), ..SchedulerOptions::default() };
+    let dies = Arc::new(AtomicBool::new(false));
+    let options = SchedulerOptions { max_sequences: 1, clock: mortal_clock(&dies), ..SchedulerOptions::default() };
     let (scheduler, first) = busy(Duration::from_millis(50), options);
     let tickets: Vec<Ticket> = (1..5).map(|i| scheduler.submit(&prompt(i, 3), greedy(2)).unwrap()).collect();
     dies.store(true, Ordering::SeqCst);

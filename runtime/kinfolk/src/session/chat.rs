@@ -60,28 +60,15 @@ impl Chat {
         &mut self,
         session: &mut Session,
         mut request: Request,
-        mut on_event: impl FnMut(&Event),
+        on_event: impl FnMut(&Event),
     ) -> Result<Completion> {
         let prompt = self.prompt(session)?;
         if let Some(tags) = &request.reply.reasoning {
             request.reply.starts_in_reasoning = tags.opened_by(&session.text().tokenizer.decode(&prompt, false));
         }
-        let mut reply = session.start(&prompt, request)?;
-        let mut parts = ParsedReply::default();
-        let mut outcome = None;
-        for event in reply.by_ref() {
-            let event = event?;
-            on_event(&event);
-            match event {
-                Event::Reply(part) => parts.add(part),
-                Event::Done(done) => outcome = Some(done),
-                _ => {}
-            }
-        }
-        let outcome = outcome.ok_or_else(|| anyhow::anyhow!("expected the end of the reply, found no more events"))?;
-        self.tokens = reply.tokens().to_vec();
-        self.messages.push(message(&parts));
-        let completion = Completion { text: parts.content.clone(), parts, tokens: self.tokens.clone(), outcome };
+        let completion = session.start(&prompt, request)?.complete(on_event)?;
+        self.tokens = completion.tokens.clone();
+        self.messages.push(message(&completion.parts));
         Ok(completion)
     }
 }

@@ -151,15 +151,12 @@ impl<'t> Generation<'t> {
         }
     }
 
+    /// Tells of progress, if it is any: a request that had to give way is computed anew.
     fn progress(&mut self, done_tokens: usize) {
-        if self
-            .progress
-            .replace(done_tokens.max(self.progress.unwrap_or(0)))
-            .is_some_and(|before| done_tokens <= before)
-        {
-            return;
+        if self.progress.is_none_or(|before| done_tokens > before) {
+            self.progress = Some(done_tokens);
+            self.events.push_back(Event::Progress { done_tokens, total_tokens: self.context.len() });
         }
-        self.events.push_back(Event::Progress { done_tokens, total_tokens: self.context.len() });
     }
 
     /// Chooses the next token from the logits after the context, unless the reply is interrupted by now.

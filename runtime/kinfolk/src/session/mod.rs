@@ -19,7 +19,6 @@ use kinfolk_text::{ParsedReply, ReplyEvent, ReplyOptions, Text};
 
 pub(crate) use drive::{Evicted, choosing, discard, guard};
 pub(crate) use generation::Generation;
-pub(crate) use reply::common_prefix;
 
 pub use chat::Chat;
 pub use drive::{DriveError, Reload};
@@ -39,9 +38,9 @@ pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Completion {
-    /// What was generated, without the token that ended it.
+    /// The content: what was generated, without reasoning, calls of tools and the token that ended it.
     pub text: String,
-    /// The same in its parts: content, reasoning, calls of tools.
+    /// All of it in its parts: content, reasoning, calls of tools.
     pub parts: ParsedReply,
     /// Prompt and reply, as tokens.
     pub tokens: Vec<u32>,
@@ -165,31 +164,17 @@ impl Session {
     /// # Errors
     /// As [`start`](Self::start), and [`DriveError`].
     pub fn complete(&mut self, prompt: &[u32], request: Request) -> Result<Completion> {
+        // Taken, since the reply borrows the session.
         let mut stream = self.stream.take();
-        let completion = self.drive(prompt, request, &mut stream);
+        let completion = self.start(prompt, request).and_then(|reply| {
+            reply.complete(|event| {
+                if let (Some(receive), Event::Reply(ReplyEvent::Text(piece))) = (&mut stream, event) {
+                    receive(piece);
+                }
+            })
+        });
         self.stream = stream;
         completion
-    }
-
-    fn drive(&mut self, prompt: &[u32], request: Request, stream: &mut Option<TextCallback>) -> Result<Completion> {
-        let mut reply = self.start(prompt, request)?;
-        let (mut text, mut parts) = (String::new(), ParsedReply::default());
-        while let Some(event) = reply.next() {
-            match event? {
-                Event::Reply(part) => {
-                    if let ReplyEvent::Text(piece) = &part {
-                        stream.iter_mut().for_each(|receive| receive(piece));
-                        text.push_str(piece);
-                    }
-                    parts.add(part);
-                }
-                Event::Done(outcome) => {
-                    return Ok(Completion { text, parts, tokens: reply.tokens().to_vec(), outcome });
-                }
-                _ => {}
-            }
-        }
-        anyhow::bail!("expected the end of the reply, found no more events")
     }
 
     /// Writes the context to a file, so that [`load`](Self::load) can go on from it in another run of the program: a long system prompt is

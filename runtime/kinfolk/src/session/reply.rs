@@ -1,11 +1,14 @@
 //! One reply on one runner, step by step.
 
 use anyhow::Result;
+use kinfolk_text::ParsedReply;
 
-use super::{Clock, DriveError, Event, Evicted, FinishReason, Generation, ReuseMiss, Usage, choosing, discard, guard};
+use super::{
+    Clock, Completion, DriveError, Event, Evicted, FinishReason, Generation, ReuseMiss, Usage, choosing, discard, guard,
+};
 use crate::{
     host_driven::HostDriven,
-    runner::{LmRunner, RunnerError},
+    runner::{LmRunner, RunnerError, common_prefix},
 };
 
 /// The runner of a session, for as long as it can be trusted.
@@ -46,6 +49,27 @@ impl<'a> Reply<'a> {
     /// Prompt and reply so far, as tokens.
     pub fn tokens(&self) -> &[u32] {
         self.generation.context()
+    }
+
+    /// Runs the reply to its end. `on_event` sees every event as it comes.
+    ///
+    /// # Errors
+    /// [`DriveError`].
+    pub fn complete(mut self, mut on_event: impl FnMut(&Event)) -> Result<Completion> {
+        let mut parts = ParsedReply::default();
+        while let Some(event) = self.next() {
+            let event = event?;
+            on_event(&event);
+            match event {
+                Event::Reply(part) => parts.add(part),
+                Event::Done(outcome) => {
+                    let (text, tokens) = (parts.content.clone(), self.tokens().to_vec());
+                    return Ok(Completion { text, parts, tokens, outcome });
+                }
+                _ => {}
+            }
+        }
+        anyhow::bail!("expected the end of the reply, found no more events")
     }
 
     /// One step towards the next event.
@@ -169,9 +193,4 @@ impl Iterator for Reply<'_> {
             }
         }
     }
-}
-
-/// How many tokens two sequences begin with in common.
-pub(crate) fn common_prefix(a: &[u32], b: &[u32]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

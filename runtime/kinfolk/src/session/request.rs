@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Instant};
 
-use kinfolk_decoder::Cancel;
+use kinfolk_decoder::{Cancel, Workload};
 use kinfolk_text::ReplyOptions;
 
 use crate::{
@@ -62,7 +62,7 @@ impl Default for Request {
             deadline: None,
             overflow: Overflow::default(),
             speculation: None,
-            chunk_tokens: 512,
+            chunk_tokens: Workload::CHUNK_TOKENS,
         }
     }
 }

@@ -260,13 +260,7 @@ impl Drop for Curious {
 #[test]
 fn a_worker_that_dies_lets_go_of_requests_without_the_lock() {
     let dies = Arc::new(AtomicBool::new(false));
-    let armed = Arc::clone(&dies);
-    let worker_only = move || {
-        let is_worker = std::thread::current().name() == Some("kinfolk-scheduler");
-        assert!(!(is_worker && armed.swap(false, Ordering::SeqCst)), "the clock is broken");
-        Instant::now()
-    };
-    let options = SchedulerOptions { max_sequences: 1, clock: Arc::new(worker_only), ..SchedulerOptions::default() };
+    let options = SchedulerOptions { max_sequences: 1, clock: mortal_clock(&dies), ..SchedulerOptions::default() };
     let (scheduler, first) = busy(Duration::from_millis(50), options);
     let scheduler = Arc::new(scheduler);
     let speculation = Some(Speculation::new(Curious(Arc::downgrade(&scheduler))));
