@@ -124,6 +124,9 @@ macro_rules! for_each_size {
 }
 
 /// Sixteen rows to a register: two tiles by six tokens are twelve integer and twelve f32 sums of the 32 registers.
+///
+/// There are no closures here and below: they have the instruction set of the function around them, which the functions of the standard
+/// library that would call them lack, so each would be a call with its registers spilled to memory.
 #[cfg(target_arch = "x86_64")]
 #[expect(clippy::needless_range_loop, reason = "one index runs through several arrays of registers")]
 mod avx512 {
@@ -148,8 +151,6 @@ mod avx512 {
         sums: &mut [Sums; T],
     ) {
         let n_groups = tiles[0].len();
-        // Of one length, so that the loop below checks no bounds.
-        let (tiles, x) = (tiles.map(|tile| &tile[..n_groups]), x.map(|x| &x[..n_groups]));
         let offset = i32::from(form.offset());
         let mut acc = [[_mm512_setzero_ps(); N]; T];
         for t in 0..T {
@@ -158,43 +159,74 @@ mod avx512 {
             }
         }
         for g in 0..n_groups {
-            let panels = tiles.map(|tile| &tile[g]);
-            let x = x.map(|x| &x[g]);
+            let (mut panels, mut xs) = ([&tiles[0][g]; N], [&x[0][g]; T]);
+            for n in 1..N {
+                panels[n] = &tiles[n][g];
+            }
+            for t in 1..T {
+                xs[t] = &x[t][g];
+            }
+            let x = xs;
             let mut product = [[_mm512_setzero_ps(); N]; T];
             for part in 0..if HALVES { 2 } else { 1 } {
                 let quads = if HALVES { 4 * part..4 * part + 4 } else { 0..8 };
-                let start = |t: usize| {
-                    let sum = if HALVES { x[t].sums[part] } else { x[t].sums[0] + x[t].sums[1] };
-                    if MINIMA { 0 } else { -offset * sum }
-                };
                 let mut s = [[_mm512_setzero_si512(); N]; T];
-                if PLANES == 2 {
-                    for k in quads.clone() {
-                        let w = panels.map(|panel| load(&panel.codes[k]));
+                if T <= 2 {
+                    // So few sums would wait for one another's additions: each is four until the end.
+                    let mut split = [[[[_mm512_setzero_si512(); N]; T]; 2]; PLANES];
+                    for k in quads {
                         for t in 0..T {
-                            let x = _mm512_set1_epi32(quad(&x[t].codes[0], k));
+                            for plane in 0..PLANES {
+                                let x = _mm512_set1_epi32(quad(&x[t].codes[plane], k));
+                                for n in 0..N {
+                                    let s = &mut split[plane][k % 2][t][n];
+                                    *s = _mm512_dpbusd_epi32(*s, load(&panels[n].codes[k]), x);
+                                }
+                            }
+                        }
+                    }
+                    for t in 0..T {
+                        for n in 0..N {
+                            for plane in 0..PLANES {
+                                let of_plane = _mm512_add_epi32(split[plane][0][t][n], split[plane][1][t][n]);
+                                s[t][n] = _mm512_add_epi32(_mm512_slli_epi32::<8>(s[t][n]), of_plane);
+                            }
+                        }
+                    }
+                } else {
+                    for plane in 0..PLANES {
+                        for t in 0..T {
                             for n in 0..N {
-                                s[t][n] = _mm512_dpbusd_epi32(s[t][n], w[n], x);
+                                s[t][n] = _mm512_slli_epi32::<8>(s[t][n]);
+                            }
+                        }
+                        for k in quads.clone() {
+                            let mut w = [_mm512_setzero_si512(); N];
+                            for n in 0..N {
+                                w[n] = load(&panels[n].codes[k]);
+                            }
+                            for t in 0..T {
+                                let x = _mm512_set1_epi32(quad(&x[t].codes[plane], k));
+                                for n in 0..N {
+                                    s[t][n] = _mm512_dpbusd_epi32(s[t][n], w[n], x);
+                                }
                             }
                         }
                     }
                 }
-                for t in 0..T {
-                    let start = _mm512_set1_epi32(start(t));
-                    for n in 0..N {
-                        s[t][n] = _mm512_add_epi32(_mm512_slli_epi32::<8>(s[t][n]), start);
-                    }
-                }
-                for k in quads {
-                    let w = panels.map(|panel| load(&panel.codes[k]));
+                if !MINIMA {
                     for t in 0..T {
-                        let x = _mm512_set1_epi32(quad(&x[t].codes[PLANES - 1], k));
+                        let sum = if HALVES { x[t].sums[part] } else { x[t].sums[0] + x[t].sums[1] };
+                        let sum = _mm512_set1_epi32(offset * sum);
                         for n in 0..N {
-                            s[t][n] = _mm512_dpbusd_epi32(s[t][n], w[n], x);
+                            s[t][n] = _mm512_sub_epi32(s[t][n], sum);
                         }
                     }
                 }
-                let scales = panels.map(|panel| load_f32(&panel.scales[part]));
+                let mut scales = [_mm512_setzero_ps(); N];
+                for n in 0..N {
+                    scales[n] = load_f32(&panels[n].scales[part]);
+                }
                 for t in 0..T {
                     for n in 0..N {
                         let s = _mm512_cvtepi32_ps(s[t][n]);
@@ -213,7 +245,10 @@ mod avx512 {
                 }
             }
             if MINIMA {
-                let minima = panels.map(|panel| load_f32(&panel.minima));
+                let mut minima = [_mm512_setzero_ps(); N];
+                for n in 0..N {
+                    minima[n] = load_f32(&panels[n].minima);
+                }
                 for t in 0..T {
                     let sum = _mm512_set1_ps(x[t].scaled_sum);
                     for n in 0..N {
@@ -277,7 +312,6 @@ macro_rules! version_of_256_bits {
                 x: [&[Group<PLANES>]; T],
                 sums: &mut [Sums; T],
             ) {
-                let x = x.map(|x| &x[..tile.len()]);
                 let offset = i32::from(form.offset());
                 // Codes of eight bits that this version turns back into signed ones.
                 let signed = $signed && offset == 128;
@@ -286,7 +320,11 @@ macro_rules! version_of_256_bits {
                     acc[t] = load_f32(&sums[t][n], half);
                 }
                 for (g, panel) in tile.iter().enumerate() {
-                    let x = x.map(|x| &x[g]);
+                    let mut xs = [&x[0][g]; T];
+                    for t in 1..T {
+                        xs[t] = &x[t][g];
+                    }
+                    let x = xs;
                     let mut product = [_mm256_setzero_ps(); T];
                     for part in 0..if HALVES { 2 } else { 1 } {
                         let quads = if HALVES { 4 * part..4 * part + 4 } else { 0..8 };

@@ -213,13 +213,17 @@ compiled_per_level!(unpack_panels = unpack_each [S: Scheme] (tile: &[u8], first:
 #[inline(always)]
 fn unpack_each<S: Scheme>(tile: &[u8], first: usize, panels: &mut [Panel]) {
     let of_block = S::BLOCK_LEN / GROUP;
-    let (mut block, mut fields) = (tile, S::Fields::default());
-    for (group, panel) in (first..).zip(panels) {
-        if group == first || group % of_block == 0 {
-            block = &tile[group / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
-            fields = S::fields(block);
+    let (mut group, mut panels) = (first, panels);
+    while !panels.is_empty() {
+        let block = &tile[group / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
+        let fields = S::fields(block);
+        let within = group % of_block;
+        let (now, rest) = panels.split_at_mut((of_block - within).min(panels.len()));
+        for (i, panel) in now.iter_mut().enumerate() {
+            scheme::unpack::<S>(block, &fields, within + i, panel);
         }
-        scheme::unpack::<S>(block, &fields, group % of_block, panel);
+        group += now.len();
+        panels = rest;
     }
 }
 
