@@ -68,7 +68,11 @@ fn check_tinytales(weights: &Path, reference: &Value, column: &str) {
         for top in case["top5"].as_array().unwrap() {
             let (id, expected) = (top["id"].as_u64().unwrap() as usize, top["logit"].as_f64().unwrap());
             let tolerance = if weights.is_dir() { TOLERANCE } else { PACKED_TOLERANCE };
-            assert!((f64::from(logits[id]) - expected).abs() < f64::from(tolerance), "{name}: {top}, found {}", logits[id]);
+            assert!(
+                (f64::from(logits[id]) - expected).abs() < f64::from(tolerance),
+                "{name}: {top}, found {}",
+                logits[id]
+            );
         }
 
         let expected = ids(&case["continuation_ids"]);
