@@ -4,6 +4,12 @@ use std::path::{Path, PathBuf};
 
 kinfolk::enroll!();
 
+/// Largest difference of a logit from the reference's: the fixtures' own noise is below 2e-5.
+pub const TOLERANCE: f32 = 1e-3;
+
+/// The same where quantised weights are multiplied as they are: activations are then rounded to 16 bits (1.2e-3 was measured).
+pub const PACKED_TOLERANCE: f32 = 3e-3;
+
 /// A folder of reference files that are part of this repository: `fixtures` or `models`.
 pub fn in_repository(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)

@@ -96,7 +96,8 @@ fn compare_gguf(source: &Source, listing: &Listing, n_bytes: u64, what: &str) {
     let same_family = there.family == listed.family || (there.family, listed.family) == ("llama", "mistral");
     assert!(same_family && there.executor == listed.executor, "{what}: {} and {}", there.family, listed.family);
     assert!(matches!(listed.quantisation.basis, Basis::FileName | Basis::FileSizes), "{what}");
-    assert!(listed.memory.weight_bytes >= there.memory.weight_bytes, "{what}");
+    // The layout that a tensor's own type is multiplied in may take 3 % more than the file, and names do not tell each tensor's type.
+    assert!(listed.memory.weight_bytes * 103 >= there.memory.weight_bytes * 100, "{what}");
     // The names of small files promise blocks that their rows do not fill.
     assert!(listed.memory.weight_bytes <= n_bytes.max(3 * there.memory.weight_bytes), "{what}");
     assert_eq!(listed.memory.cache_bytes, there.memory.cache_bytes, "{what}");

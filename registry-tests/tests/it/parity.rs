@@ -9,12 +9,9 @@ use std::{
 use kinfolk::{
     LoadOptions, LoadRequest, Registry,
     decoder::{Config, Source},
-    verify::{Reference, verify},
+    verify::{Reference, Report, verify},
 };
-use kinfolk_registry_tests::{in_repository, shared};
-
-/// Largest difference of a logit: the fixtures' own noise is below 2e-5.
-const TOLERANCE: f32 = 1e-3;
+use kinfolk_registry_tests::{PACKED_TOLERANCE, TOLERANCE, in_repository, shared};
 
 /// One checkpoint with its reference.
 struct Case {
@@ -25,23 +22,36 @@ struct Case {
 }
 
 impl Case {
+    /// Quantised weights are checked decoded, which is exact, and as they are.
     fn check(&self) -> Result<(), String> {
-        let run = || -> anyhow::Result<_> {
-            let mut source = Source::open(&self.weights)?;
-            if let Some(path) = &self.config {
-                source.set_config(Config::from_json(path, &fs::read_to_string(path)?)?);
-            }
-            let source = Arc::new(source);
-            let family = Registry::linked().claim(&source)?.family;
-            let mut runner = (family.load)(LoadRequest::new(source, LoadOptions::default()))?;
-            verify(&mut runner, &Reference::open(&self.reference)?, TOLERANCE)
-        };
         let name = format!("{} {}", self.weights.display(), self.config.as_ref().map_or("", |_| "(published config)"));
-        match run() {
-            Ok(report) if report.passed => Ok(()),
-            Ok(report) => Err(format!("{name}: {:#?}", report.ways)),
-            Err(error) => Err(format!("{name}: {error:#}")),
+        let source = self.open().map_err(|error| format!("{name}: {error:#}"))?;
+        let is_quantised = source.tensors().any(|tensor| tensor.dtype.block_len() > 1);
+        let decoded = is_quantised.then_some((Some(false), TOLERANCE));
+        let stored = (None, if is_quantised { PACKED_TOLERANCE } else { TOLERANCE });
+        decoded.into_iter().chain([stored]).try_for_each(|(packed_weights, tolerance)| {
+            match self.verify(&source, packed_weights, tolerance) {
+                Ok(report) if report.passed => Ok(()),
+                Ok(report) => Err(format!("{name}, packed {packed_weights:?}: {:#?}", report.ways)),
+                Err(error) => Err(format!("{name}: {error:#}")),
+            }
+        })
+    }
+
+    fn open(&self) -> anyhow::Result<Arc<Source>> {
+        let mut source = Source::open(&self.weights)?;
+        if let Some(path) = &self.config {
+            source.set_config(Config::from_json(path, &fs::read_to_string(path)?)?);
         }
+        Ok(Arc::new(source))
+    }
+
+    fn verify(&self, source: &Arc<Source>, packed_weights: Option<bool>, tolerance: f32) -> anyhow::Result<Report> {
+        let family = Registry::linked().claim(source)?.family;
+        let mut options = LoadOptions::default();
+        options.packed_weights = packed_weights;
+        let mut runner = (family.load)(LoadRequest::new(Arc::clone(source), options))?;
+        verify(&mut runner, &Reference::open(&self.reference)?, tolerance)
     }
 }
 

@@ -3,8 +3,8 @@
 use kinfolk_decoder::{Attention, LoadError, Mask, Slot};
 
 use crate::{
-    cache::LayerCache, linear::Linear, load::Loader, model::Step, norm::NormWeights, rotary::scale_queries, simd,
-    team::Team,
+    cache::LayerCache, linear::Linear, load::Loader, model::Step, norm::NormWeights, quantized::Activations,
+    rotary::scale_queries, simd, team::Team,
 };
 
 #[derive(Debug)]
@@ -54,6 +54,7 @@ impl AttentionWeights {
     pub fn forward(&self, team: &Team, step: &mut Step<'_>, layer: usize, x: &[f32]) -> Vec<f32> {
         let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
         let (q_len, kv_len) = (n_heads * head_dim, n_kv_heads * head_dim);
+        let x = &Activations::new(x);
         let mut q = self.q.forward(team, x);
         let mut k = self.k.forward(team, x);
         let v = self.v.forward(team, x);
@@ -78,7 +79,7 @@ impl AttentionWeights {
             let cache = &step.caches[token.sequence].layers[layer];
             self.head(&q[chunk * head_dim..][..head_dim], head * n_kv_heads / n_heads, token.position, cache, out);
         });
-        self.o.forward(team, &mixed)
+        self.o.forward(team, &Activations::new(&mixed))
     }
 
     /// One query against the keys it sees: `out = Σ softmax(scores) · v`.

@@ -6,6 +6,7 @@ use crate::{
     activation::{self, Gated, sigmoid},
     linear::Linear,
     load::Loader,
+    quantized::Activations,
     simd,
     supports::refusal,
     team::Team,
@@ -13,6 +14,7 @@ use crate::{
 
 /// What works within each token of a layer.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each layer")]
 pub(crate) enum FfnWeights {
     Gated(GatedWeights),
     Moe(MoeWeights),
@@ -51,7 +53,7 @@ impl FfnWeights {
     /// `[tokens, hidden]` to the same.
     pub fn forward(&self, team: &Team, x: &[f32], hidden: usize) -> Vec<f32> {
         match self {
-            FfnWeights::Gated(mlp) => mlp.forward(team, x),
+            FfnWeights::Gated(mlp) => mlp.forward(team, &Activations::new(x)),
             FfnWeights::Moe(moe) => moe.forward(team, x, hidden),
         }
     }
@@ -64,12 +66,12 @@ impl GatedWeights {
         Ok(GatedWeights { gate: loader.linear(gate)?, up: loader.linear(up)?, down: loader.linear(down)?, gated })
     }
 
-    fn forward(&self, team: &Team, x: &[f32]) -> Vec<f32> {
+    fn forward(&self, team: &Team, x: &Activations<'_>) -> Vec<f32> {
         let mut gate = self.gate.forward(team, x);
         let up = self.up.forward(team, x);
         let width = self.gate.n_rows();
         team.for_each_chunk(&mut gate, width, |token, row| (self.gated)(row, &up[token * width..][..width]));
-        self.down.forward(team, &gate)
+        self.down.forward(team, &Activations::new(&gate))
     }
 }
 
@@ -93,7 +95,8 @@ impl MoeWeights {
     }
 
     fn forward(&self, team: &Team, x: &[f32], hidden: usize) -> Vec<f32> {
-        let logits = self.router.forward(team, x);
+        let of_all = Activations::new(x);
+        let logits = self.router.forward(team, &of_all);
         let mut chosen: Vec<Vec<(usize, f32)>> = vec![Vec::new(); self.experts.len()];
         for (token, logits) in logits.chunks_exact(self.experts.len()).enumerate() {
             for (expert, weight) in self.route(logits) {
@@ -104,14 +107,14 @@ impl MoeWeights {
         for (expert, tokens) in self.experts.iter().zip(&chosen).filter(|(_, tokens)| !tokens.is_empty()) {
             let gathered: Vec<f32> =
                 tokens.iter().flat_map(|(t, _)| &x[t * hidden..(t + 1) * hidden]).copied().collect();
-            let y = expert.forward(team, &gathered);
+            let y = expert.forward(team, &Activations::new(&gathered));
             for ((token, weight), y) in tokens.iter().zip(y.chunks_exact(hidden)) {
                 simd::axpy(*weight, y, &mut out[token * hidden..(token + 1) * hidden]);
             }
         }
         if let Some((gate, expert)) = &self.shared {
-            let weights = gate.forward(team, x);
-            let y = expert.forward(team, x);
+            let weights = gate.forward(team, &of_all);
+            let y = expert.forward(team, &of_all);
             for ((out, y), weight) in out.chunks_exact_mut(hidden).zip(y.chunks_exact(hidden)).zip(weights) {
                 simd::axpy(sigmoid(weight), y, out);
             }

@@ -1,32 +1,140 @@
-//! Projections over weights as the checkpoint stores them.
+//! Projections.
 
 use kinfolk_decoder::{DecoderError, LoadError, Matrix};
 use kinfolk_weights::{Dtype, quant};
 
-use crate::{simd, team::Team};
+use crate::{
+    quantized::{Activations, Tiles},
+    simd,
+    team::Team,
+};
 
 /// Rows decoded together; each load of an activation serves this many products.
 pub(crate) const TILE: usize = 4;
 
-/// A projection `x · Wᵀ + b` whose matrix stays in its stored type.
+/// A projection `x · Wᵀ + b`.
 #[derive(Debug)]
 pub(crate) struct Linear {
-    dtype: Dtype,
     n_rows: usize,
     n_cols: usize,
-    row_bytes: usize,
-    /// `n_rows × row_bytes`, rows in canonical order.
-    bytes: Vec<u8>,
+    weights: Weights,
     /// `[n_rows]`
     bias: Option<Vec<f32>>,
 }
 
+#[derive(Debug)]
+enum Weights {
+    /// Multiplied as integers.
+    Tiles(Tiles),
+    /// Decoded to f32 in each product.
+    Rows(Rows),
+}
+
+/// Rows in their stored type.
+#[derive(Debug)]
+struct Rows {
+    dtype: Dtype,
+    row_bytes: usize,
+    /// `n_rows × row_bytes`, rows in canonical order.
+    bytes: Vec<u8>,
+}
+
 impl Linear {
-    /// Copies the matrix into its own memory, so that the file's pages can be let go; as it is if `packed`, else decoded to f32.
+    /// Copies the matrix into its own memory, so that the file's pages can be let go: if `packed` quantised as it is, in the layout of the
+    /// integer kernels if its type has any; else decoded to f32.
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(matrix: &Matrix<'_>, bias: Option<Vec<f32>>, packed: bool) -> Result<Linear, LoadError> {
+    pub fn new(team: &Team, matrix: &Matrix<'_>, bias: Option<Vec<f32>>, packed: bool) -> Result<Linear, LoadError> {
+        let Matrix { n_rows, n_cols, .. } = *matrix;
+        let tiles = if packed { Tiles::new(team, matrix)? } else { None };
+        let weights = match tiles {
+            Some(tiles) => Weights::Tiles(tiles),
+            None => Weights::Rows(Rows::new(matrix, packed)?),
+        };
+        Ok(Linear { n_rows, n_cols, weights, bias })
+    }
+
+    /// Outputs.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Bytes in memory.
+    pub fn n_bytes(&self) -> u64 {
+        let weights = match &self.weights {
+            Weights::Tiles(tiles) => tiles.n_bytes(),
+            Weights::Rows(rows) => rows.bytes.len(),
+        };
+        (weights + self.bias.as_ref().map_or(0, |b| b.len() * 4)) as u64
+    }
+
+    /// Decodes row `r` into `out`, `[n_cols]`.
+    pub fn decode_row(&self, r: usize, out: &mut [f32]) {
+        match &self.weights {
+            Weights::Tiles(tiles) => tiles.decode_row(r, out),
+            Weights::Rows(rows) => rows.decode(r, out),
+        }
+    }
+
+    /// `[tokens, n_cols]` to `[tokens, n_rows]`.
+    ///
+    /// # Cost
+    /// Reads every weight once, whatever the number of tokens.
+    pub fn forward(&self, team: &Team, x: &Activations<'_>) -> Vec<f32> {
+        let n_tokens = x.x.len() / self.n_cols;
+        let mut out = vec![0.0; self.n_rows * n_tokens];
+        match &self.weights {
+            Weights::Tiles(tiles) => tiles.forward(team, x, self.bias.as_deref(), &mut out),
+            Weights::Rows(rows) => self.forward_rows(rows, team, x.x, &mut out),
+        }
+        out
+    }
+
+    fn forward_rows(&self, rows: &Rows, team: &Team, x: &[f32], by_token: &mut [f32]) {
+        let n_tokens = x.len() / self.n_cols;
+        if n_tokens == 1 {
+            return self.by_row(rows, team, x, by_token);
+        }
+        // Output-major while computing: each thread then owns whole rows of it.
+        let mut by_row = vec![0.0; self.n_rows * n_tokens];
+        self.by_row(rows, team, x, &mut by_row);
+        team.for_each_chunk(by_token, self.n_rows, |token, out| {
+            out.iter_mut().enumerate().for_each(|(r, v)| *v = by_row[r * n_tokens + token]);
+        });
+    }
+
+    /// `[tokens, n_cols]` to `[n_rows, tokens]`.
+    fn by_row(&self, rows: &Rows, team: &Team, x: &[f32], out: &mut [f32]) {
+        let n_tokens = x.len() / self.n_cols;
+        team.for_each_chunk(out, TILE * n_tokens, |tile, out| {
+            SCRATCH.with_borrow_mut(|scratch| self.tile(rows, tile * TILE, x, out, scratch));
+        });
+    }
+
+    /// Rows from `first` on, as many as `out` (`[rows, tokens]`) has.
+    fn tile(&self, rows: &Rows, first: usize, x: &[f32], out: &mut [f32], scratch: &mut Vec<f32>) {
+        let n_tokens = x.len() / self.n_cols;
+        let n_rows = out.len() / n_tokens;
+        scratch.resize(TILE * self.n_cols, 0.0);
+        for r in 0..n_rows {
+            rows.decode(first + r, &mut scratch[r * self.n_cols..(r + 1) * self.n_cols]);
+        }
+        let row = |r: usize| &scratch[r * self.n_cols..(r + 1) * self.n_cols];
+        let bias = |r: usize| self.bias.as_ref().map_or(0.0, |b| b[first + r]);
+        for (token, x) in x.chunks_exact(self.n_cols).enumerate() {
+            if n_rows == TILE {
+                let products = simd::dot4([row(0), row(1), row(2), row(3)], x);
+                (0..TILE).for_each(|r| out[r * n_tokens + token] = products[r] + bias(r));
+            } else {
+                (0..n_rows).for_each(|r| out[r * n_tokens + token] = simd::dot(row(r), x) + bias(r));
+            }
+        }
+    }
+}
+
+impl Rows {
+    fn new(matrix: &Matrix<'_>, packed: bool) -> Result<Rows, LoadError> {
         let Matrix { dtype, n_rows, n_cols, .. } = *matrix;
         let stored = if packed { dtype } else { Dtype::F32 };
         let row_bytes = if packed { matrix.row_bytes() } else { n_cols * 4 };
@@ -44,64 +152,12 @@ impl Linear {
                 bytes.extend(row.iter().flat_map(|w| w.to_le_bytes()));
             }
         }
-        Ok(Linear { dtype: stored, n_rows, n_cols, row_bytes, bytes, bias })
+        Ok(Rows { dtype: stored, row_bytes, bytes })
     }
 
-    /// Outputs.
-    pub fn n_rows(&self) -> usize {
-        self.n_rows
-    }
-
-    /// Bytes in memory.
-    pub fn n_bytes(&self) -> u64 {
-        (self.bytes.len() + self.bias.as_ref().map_or(0, |b| b.len() * 4)) as u64
-    }
-
-    /// Decodes row `r` into `out`, `[n_cols]`.
-    pub fn decode_row(&self, r: usize, out: &mut [f32]) {
+    fn decode(&self, r: usize, out: &mut [f32]) {
         let bytes = &self.bytes[r * self.row_bytes..(r + 1) * self.row_bytes];
         quant::dequantize(self.dtype, bytes, out).expect("binding refused types without a dequantiser");
-    }
-
-    /// `[tokens, n_cols]` to `[tokens, n_rows]`.
-    ///
-    /// # Cost
-    /// Reads and decodes every weight once, whatever the number of tokens.
-    pub fn forward(&self, team: &Team, x: &[f32]) -> Vec<f32> {
-        let n_tokens = x.len() / self.n_cols;
-        // Output-major while computing: each thread then owns whole rows of it.
-        let mut by_row = vec![0.0; self.n_rows * n_tokens];
-        team.for_each_chunk(&mut by_row, TILE * n_tokens, |tile, out| {
-            SCRATCH.with_borrow_mut(|scratch| self.tile(tile * TILE, x, out, scratch));
-        });
-        if n_tokens == 1 {
-            return by_row;
-        }
-        let mut by_token = vec![0.0; self.n_rows * n_tokens];
-        team.for_each_chunk(&mut by_token, self.n_rows, |token, out| {
-            out.iter_mut().enumerate().for_each(|(r, v)| *v = by_row[r * n_tokens + token]);
-        });
-        by_token
-    }
-
-    /// Rows from `first` on, as many as `out` (`[rows, tokens]`) has.
-    fn tile(&self, first: usize, x: &[f32], out: &mut [f32], scratch: &mut Vec<f32>) {
-        let n_tokens = x.len() / self.n_cols;
-        let n_rows = out.len() / n_tokens;
-        scratch.resize(TILE * self.n_cols, 0.0);
-        for r in 0..n_rows {
-            self.decode_row(first + r, &mut scratch[r * self.n_cols..(r + 1) * self.n_cols]);
-        }
-        let row = |r: usize| &scratch[r * self.n_cols..(r + 1) * self.n_cols];
-        let bias = |r: usize| self.bias.as_ref().map_or(0.0, |b| b[first + r]);
-        for (token, x) in x.chunks_exact(self.n_cols).enumerate() {
-            if n_rows == TILE {
-                let products = simd::dot4([row(0), row(1), row(2), row(3)], x);
-                (0..TILE).for_each(|r| out[r * n_tokens + token] = products[r] + bias(r));
-            } else {
-                (0..n_rows).for_each(|r| out[r * n_tokens + token] = simd::dot(row(r), x) + bias(r));
-            }
-        }
     }
 }
 

@@ -2,19 +2,20 @@
 
 use kinfolk_decoder::{LoadContext, LoadError, LoadProgress, Norm, Slot, Weights};
 
-use crate::{linear::Linear, norm::NormWeights, supports::refusal};
+use crate::{linear::Linear, norm::NormWeights, supports::refusal, team::Team};
 
 /// Hands out weights, counts them, and looks up from time to time to see whether the host still wants them.
 pub(crate) struct Loader<'a> {
     weights: Weights<'a>,
+    team: &'a Team,
     context: &'a LoadContext<'a>,
     progress: LoadProgress,
     weight_bytes: u64,
 }
 
 impl<'a> Loader<'a> {
-    pub fn new(weights: Weights<'a>, total_bytes: u64, context: &'a LoadContext<'a>) -> Loader<'a> {
-        Loader { weights, context, progress: LoadProgress { done_bytes: 0, total_bytes }, weight_bytes: 0 }
+    pub fn new(weights: Weights<'a>, total_bytes: u64, team: &'a Team, context: &'a LoadContext<'a>) -> Loader<'a> {
+        Loader { weights, team, context, progress: LoadProgress { done_bytes: 0, total_bytes }, weight_bytes: 0 }
     }
 
     /// The projection at `slot` with its bias, if it has one.
@@ -31,7 +32,7 @@ impl<'a> Loader<'a> {
             return Ok(None);
         };
         let packed = self.context.packed_weights.unwrap_or(true) || matrix.dtype.block_len() == 1;
-        let linear = Linear::new(&matrix, self.weights.vector(slot.bias())?, packed)?;
+        let linear = Linear::new(self.team, &matrix, self.weights.vector(slot.bias())?, packed)?;
         self.weights.release(slot);
         self.weight_bytes += linear.n_bytes();
         self.advance((matrix.n_rows * matrix.row_bytes()) as u64);

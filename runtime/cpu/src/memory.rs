@@ -1,8 +1,8 @@
-//! What a model takes on this executor: weights as they are stored, f32 keys and values, f32 scratch.
+//! What a model takes on this executor: weights as they are packed, f32 keys and values, f32 scratch.
 
-use kinfolk_decoder::{Attention, Decoder, Ffn, GatedMlp, Mask, MemoryNeed, Mixer, Weights, Workload};
+use kinfolk_decoder::{Attention, Decoder, Ffn, GatedMlp, Mask, MemoryNeed, Mixer, Stored, Weights, Workload};
 
-use crate::linear::TILE;
+use crate::{linear::TILE, quantized::tile_bytes};
 
 /// Bytes of an f32.
 const F32: u64 = 4;
@@ -21,8 +21,14 @@ fn weight_bytes(weights: &Weights<'_>, packed_weights: Option<bool>) -> u64 {
     let packed = packed_weights.unwrap_or(true);
     sum(weights.stored().map(|stored| {
         let stays = !stored.is_vector && (packed || stored.dtype.block_len() == 1);
-        if stays { stored.n_bytes() } else { product(&[stored.n_elements]).saturating_mul(F32) }
+        if stays { packed_bytes(stored) } else { product(&[stored.n_elements]).saturating_mul(F32) }
     }))
+}
+
+/// In tiles where there is a kernel for the type, else as it is.
+fn packed_bytes(stored: Stored) -> u64 {
+    let n_rows = stored.n_elements / stored.n_cols.max(1);
+    tile_bytes(stored.dtype, n_rows, stored.n_cols).map_or_else(|| stored.n_bytes(), |bytes| bytes as u64)
 }
 
 /// Keys and values of every sequence.

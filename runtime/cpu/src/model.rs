@@ -23,6 +23,7 @@ use crate::{
     load::Loader,
     memory::sequence_bytes,
     norm::NormWeights,
+    quantized::Activations,
     rotary::Rotation,
     supports::refusal,
     team::Team,
@@ -112,7 +113,7 @@ impl CpuModel {
         }
         let role = context.role;
         let total_bytes = decoder.tensors(source, role).map(|t| t.n_bytes() as u64).fold(0, u64::saturating_add);
-        let mut loader = Loader::new(decoder.bind_for(source, role)?, total_bytes, context);
+        let mut loader = Loader::new(decoder.bind_for(source, role)?, total_bytes, &team, context);
         let divisors = loader.vector(Slot::model("rope.divisors"))?;
         let embedding = loader.linear(Slot::model("embed"))?;
         let mut ropes: Vec<LoadedRope> = Vec::new();
@@ -272,7 +273,8 @@ impl CpuModel {
             }
         }
         let head = self.head.as_ref().unwrap_or(&self.embedding);
-        let mut logits = if for_head.is_empty() { Vec::new() } else { head.forward(&self.team, &for_head) };
+        let mut logits =
+            if for_head.is_empty() { Vec::new() } else { head.forward(&self.team, &Activations::new(&for_head)) };
         if let Some(cap) = self.decoder.head.softcap {
             softcap(&mut logits, cap);
         }

@@ -121,6 +121,21 @@ impl Team {
             }
         });
     }
+
+    /// Cuts `0..n` into one contiguous range per thread and calls `work` for each that is not empty.
+    pub fn for_each_range(&self, n: usize, work: impl Fn(Range<usize>) + Sync) {
+        if n <= 1 {
+            return if n == 1 {
+                work(0..1)
+            };
+        }
+        let n_parts = self.n_threads().min(n);
+        self.run(&|thread| {
+            if thread < n_parts {
+                work(share(n, thread, n_parts));
+            }
+        });
+    }
 }
 
 /// The `part`-th of `n_parts` nearly equal runs of `0..n`.

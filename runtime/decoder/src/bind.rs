@@ -41,6 +41,8 @@ pub struct Stored {
     pub dtype: Dtype,
     /// How many.
     pub n_elements: usize,
+    /// Elements of a row, or of the vector.
+    pub n_cols: usize,
     /// Whether it is a vector (a norm's weight, a bias) rather than a projection.
     pub is_vector: bool,
 }
@@ -230,7 +232,8 @@ impl<'a> Weights<'a> {
             let info = self.source.info(&bound.tensor)?;
             let (n_slices, rank) = bound.slice.map_or((1, info.shape.len()), |slice| (slice.of, info.shape.len() - 1));
             let n_elements = info.n_elements() / n_slices.max(1);
-            Some(Stored { slot, dtype: info.dtype, n_elements, is_vector: rank == 1 })
+            let n_cols = info.shape.last().copied().unwrap_or(1);
+            Some(Stored { slot, dtype: info.dtype, n_elements, n_cols, is_vector: rank == 1 })
         })
     }
 

@@ -4,9 +4,11 @@ use kinfolk_decoder::{Cancel, Output, Sequence, Want};
 
 use crate::fixtures::{ALL, cold, forward, load, load_with, tokens, try_forward};
 
+const ALL_AND_QUANTISED: [&str; 4] = [ALL[0], ALL[1], ALL[2], "quant-llama/model-Q4_K_M.gguf"];
+
 #[test]
 fn results_are_the_same_for_every_number_of_threads() {
-    for fixture in ALL {
+    for fixture in ALL_AND_QUANTISED {
         let of = |threads| {
             let model = load_with(fixture, |context| context.threads = Some(threads));
             assert_eq!(model.threads(), threads);
@@ -21,7 +23,7 @@ fn results_are_the_same_for_every_number_of_threads() {
 
 #[test]
 fn results_are_the_same_however_a_sequence_is_cut() {
-    for fixture in ALL {
+    for fixture in ALL_AND_QUANTISED {
         let model = load(fixture);
         let all = tokens(40);
         let whole = try_forward(&*model, &mut *model.new_cache(), &all, Want::AllLogits).unwrap();
@@ -38,7 +40,7 @@ fn results_are_the_same_however_a_sequence_is_cut() {
 
 #[test]
 fn results_are_the_same_in_every_company() {
-    for fixture in ALL {
+    for fixture in ALL_AND_QUANTISED {
         let model = load(fixture);
         let lens = [1usize, 17, 5, 40];
         let sequences: Vec<Vec<u32>> = lens.iter().map(|n| tokens(n + 60)[60 - n..60].to_vec()).collect();

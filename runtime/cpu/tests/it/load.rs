@@ -50,7 +50,7 @@ fn a_load_is_cancelled_at_any_step() {
 }
 
 #[test]
-fn decoded_weights_give_what_packed_ones_do() {
+fn decoded_weights_give_what_packed_ones_do_with_activations_of_16_bits() {
     let folder = crate::fixtures::path("quant-llama");
     let mut n = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -64,7 +64,7 @@ fn decoded_weights_give_what_packed_ones_do() {
         };
         let (packed, packed_bytes) = of(None);
         let (decoded, decoded_bytes) = of(Some(false));
-        assert!(difference(&packed, &decoded) <= 1e-6, "{}", path.display());
+        assert!(difference(&packed, &decoded) <= 1e-3, "{}", path.display());
         assert!(packed_bytes < decoded_bytes, "{}: {packed_bytes} and {decoded_bytes}", path.display());
         n += 1;
     }

@@ -157,8 +157,9 @@ fn gguf_files_are_told_by_their_names_and_sizes() {
     let listed = of("model-Q4_K_M.gguf", &[], &|_| {});
     assert_eq!((listed.n_parameters, listed.memory.cache_bytes), (there.n_parameters, there.memory.cache_bytes));
     assert_eq!((listed.quantisation.schemes[0].scheme, listed.quantisation.basis), ("Q4_K", Basis::FileName));
-    // The file's header, which is not weights, is the larger part of a file this small.
-    assert!((there.memory.weight_bytes..=n_bytes).contains(&listed.memory.weight_bytes));
+    // The file's header, which is not weights, is the larger part of a file this small. An executor's layout may take a little more than
+    // the file, which a listing does not tell.
+    assert!((there.memory.weight_bytes * 97 / 100..=n_bytes).contains(&listed.memory.weight_bytes));
     assert_eq!(of("model.gguf", &[], &|_| {}).quantisation.basis, Basis::FileSizes);
     // As an open folder: safetensors unless GGUF is asked for, then the one preferred.
     let both = [("a-Q8_0.gguf", 2 * n_bytes), ("model.safetensors", 9 * n_bytes)];

@@ -1,0 +1,76 @@
+//! Instruction sets.
+
+/// An instruction set the kernels have a version for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Plain Rust for the baseline of the target. Defines what the others compute.
+    Scalar,
+    /// AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX2, FMA and AVX-VNNI.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    /// AVX-512 F, BW, VL and VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+}
+
+impl Level {
+    /// Every level this processor has, the best last.
+    #[cfg(target_arch = "x86_64")]
+    pub fn available() -> Vec<Level> {
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
+        let levels = [
+            (Level::Scalar, true),
+            (Level::Avx2, avx2),
+            (Level::AvxVnni, avx2 && is_x86_feature_detected!("avxvnni")),
+            (Level::Avx512Vnni, avx2 && avx512),
+        ];
+        levels.into_iter().filter(|(_, has)| *has).map(|(level, _)| level).collect()
+    }
+
+    /// Every level this processor has, the best last.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn available() -> Vec<Level> {
+        vec![Level::Scalar]
+    }
+
+    /// The best level of this processor.
+    pub fn best() -> Level {
+        Self::available().last().copied().unwrap_or(Level::Scalar)
+    }
+}
+
+/// Defines `name(level, arguments)`, which runs the plain Rust function `body` compiled for the level's instruction set.
+macro_rules! compiled_per_level {
+    ($name:ident = $body:ident [$($generic:ident: $bound:ident),*] ($($arg:ident: $type:ty),*)) => {
+        fn $name<$($generic: $bound),*>(level: $crate::quantized::level::Level, $($arg: $type),*) {
+            use $crate::quantized::level::Level;
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2<$($generic: $bound),*>($($arg: $type),*) {
+                $body::<$($generic),*>($($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl")]
+            fn avx512<$($generic: $bound),*>($($arg: $type),*) {
+                $body::<$($generic),*>($($arg),*)
+            }
+            match level {
+                Level::Scalar => $body::<$($generic),*>($($arg),*),
+                // SAFETY: a level is only made where the processor has its instruction sets.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 | Level::AvxVnni => unsafe { avx2::<$($generic),*>($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512Vnni => unsafe { avx512::<$($generic),*>($($arg),*) },
+            }
+        }
+    };
+}
+pub(crate) use compiled_per_level;

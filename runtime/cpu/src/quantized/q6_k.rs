@@ -1,0 +1,55 @@
+//! Q6_K.
+//!
+//! ```text
+//! d 2 x 16 | scales 1 x 16, signed, for each 16 of 256 columns       x = d * scale * (q - 32)
+//! ```
+
+use super::{
+    activations::GROUP,
+    scheme::{Form, Lanes, Panel, ROWS, Scheme, byte_lanes, copy_f16, f16_lanes},
+};
+
+pub(super) struct Q6K;
+
+/// Where the scales are in the header, and in a stored block.
+const SCALES: usize = 2 * ROWS;
+const STORED_SCALES: usize = 192;
+
+impl Scheme for Q6K {
+    const BITS: usize = 6;
+    const BLOCK_LEN: usize = 256;
+    const BLOCK_BYTES: usize = 210;
+    const HEADER_BYTES: usize = SCALES + 16 * ROWS;
+    const FORM: Form = Form::OffsetOfHalves(32);
+
+    fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
+        let (half, k) = (group / 4, group % 4);
+        let low = &block[64 * half + 32 * (k % 2)..];
+        let high = &block[128 + 32 * half..];
+        std::array::from_fn(|i| low[i] >> (k / 2 * 4) & 15 | (high[i] >> (2 * k) & 3) << 4)
+    }
+
+    fn pack_header(block: &[u8], row: usize, header: &mut [u8]) {
+        copy_f16(block, 208, row, header, 0);
+        for i in 0..16 {
+            header[SCALES + i * ROWS + row] = block[STORED_SCALES + i];
+        }
+    }
+
+    type Fields = Lanes;
+
+    #[inline(always)]
+    fn fields(header: &[u8]) -> Lanes {
+        f16_lanes(header, 0)
+    }
+
+    #[inline(always)]
+    fn unpack_header(header: &[u8], d: &Lanes, group: usize, panel: &mut Panel) {
+        for half in 0..2 {
+            let scales = byte_lanes(header, SCALES + (2 * group + half) * ROWS, |byte| f32::from(byte as i8));
+            for row in 0..ROWS {
+                panel.scales[half][row] = d[row] * scales[row];
+            }
+        }
+    }
+}

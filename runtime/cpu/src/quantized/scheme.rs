@@ -1,0 +1,194 @@
+//! What a quantisation scheme tells the kernels.
+
+use super::activations::GROUP;
+
+/// Rows of a tile, one per lane of a 512-bit register.
+pub(super) const ROWS: usize = 16;
+
+/// A value per row of a tile.
+pub(super) type Lanes = [f32; ROWS];
+
+/// 32 columns of 16 rows, unpacked: what the kernels read.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Panel {
+    /// Byte `4 r + c` of vector `k` is row `r`, column `4 k + c`.
+    pub codes: [[u8; 64]; 8],
+    /// Scales of the columns, or of each half of them.
+    pub scales: [Lanes; 2],
+    /// What is added to every weight.
+    pub minima: Lanes,
+}
+
+impl Panel {
+    pub const EMPTY: Panel = Panel { codes: [[0; 64]; 8], scales: [[0.0; ROWS]; 2], minima: [0.0; ROWS] };
+}
+
+/// How codes stand for weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `scale · (code - offset)`
+    Offset(u8),
+    /// `scale · (code - offset)`, with a scale for each 16 columns.
+    OffsetOfHalves(u8),
+    /// `scale · code + minimum`
+    Minimum,
+}
+
+impl Form {
+    pub fn offset(self) -> u8 {
+        match self {
+            Form::Offset(offset) | Form::OffsetOfHalves(offset) => offset,
+            Form::Minimum => 0,
+        }
+    }
+}
+
+/// A scheme: where things are in a stored block, and how its scales are laid out in a tile.
+///
+/// A tile of 16 rows and one block of columns is
+/// ```text
+/// header | per 32 columns: high bits 64 x (BITS - 4) | low bits 256
+/// ```
+/// Byte `i` of the four vectors of low bits holds vector `j`'s code in its low half and vector `j + 4`'s in its high half, as in
+/// [`Panel::codes`]. With 5 bits, bit `k` of byte `i` of the high bits is vector `k`'s; with 6 bits, a pair of bits of the first 64 bytes is
+/// one of vectors 0 to 3, and of the second of vectors 4 to 7. Codes of 8 bits are 512 bytes as they are.
+pub(super) trait Scheme {
+    /// Bits of a code.
+    const BITS: usize;
+    /// Columns of a stored block.
+    const BLOCK_LEN: usize;
+    /// Bytes of a stored block.
+    const BLOCK_BYTES: usize;
+    /// Bytes of scales and minima of a tile.
+    const HEADER_BYTES: usize;
+    const FORM: Form;
+    /// Bytes of a tile.
+    const TILE_BYTES: usize = Self::HEADER_BYTES + Self::BLOCK_LEN / GROUP * Self::GROUP_BYTES;
+    /// Bytes of a tile's codes for 32 columns.
+    const GROUP_BYTES: usize = 64 * Self::BITS;
+
+    /// The codes of 32 columns of a stored block, none negative.
+    fn codes(block: &[u8], group: usize) -> [u8; GROUP];
+
+    /// Puts the scales and minima of a stored block at `row` of a tile's header.
+    fn pack_header(block: &[u8], row: usize, header: &mut [u8]);
+
+    /// What all groups of a block have in common.
+    type Fields: Default;
+
+    /// Reads the fields in front of the groups' own.
+    fn fields(header: &[u8]) -> Self::Fields;
+
+    /// Scales and minima of 32 columns, in the arithmetic of the dequantiser.
+    fn unpack_header(header: &[u8], fields: &Self::Fields, group: usize, panel: &mut Panel);
+}
+
+/// Lays out the stored `block` as row `row` of `tile`, which must be zero there.
+pub(super) fn pack<S: Scheme>(block: &[u8], row: usize, tile: &mut [u8]) {
+    let (header, groups) = tile.split_at_mut(S::HEADER_BYTES);
+    S::pack_header(block, row, header);
+    for (g, out) in groups.chunks_exact_mut(S::GROUP_BYTES).enumerate() {
+        for (column, code) in S::codes(block, g).into_iter().enumerate() {
+            let (k, at) = (column / 4, 4 * row + column % 4);
+            if S::BITS == 8 {
+                out[64 * k + at] = code;
+                continue;
+            }
+            let (high, low) = out.split_at_mut(64 * (S::BITS - 4));
+            low[64 * (k % 4) + at] |= (code & 15) << (k / 4 * 4);
+            match S::BITS {
+                5 => high[at] |= code >> 4 << k,
+                6 => high[64 * (k / 4) + at] |= code >> 4 << (2 * (k % 4)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Unpacks group `group` of `tile`.
+#[inline(always)]
+pub(super) fn unpack<S: Scheme>(tile: &[u8], fields: &S::Fields, group: usize, panel: &mut Panel) {
+    let (header, groups) = tile.split_at(S::HEADER_BYTES);
+    S::unpack_header(header, fields, group, panel);
+    let vectors = groups[group * S::GROUP_BYTES..][..S::GROUP_BYTES].as_chunks::<64>().0;
+    if S::BITS == 8 {
+        panel.codes.copy_from_slice(vectors);
+        return;
+    }
+    let (high, low) = vectors.split_at(S::BITS - 4);
+    for (j, low) in low.iter().enumerate() {
+        for (k, shift) in [(j, 0), (j + 4, 4)] {
+            // Into an array of its own, which the compiler knows not to overlap with the tile.
+            let mut codes = [0; 64];
+            for i in 0..64 {
+                let high = match S::BITS {
+                    5 => (high[0][i] >> k & 1) << 4,
+                    6 => (high[k / 4][i] >> (2 * (k % 4)) & 3) << 4,
+                    _ => 0,
+                };
+                codes[i] = low[i] >> shift & 15 | high;
+            }
+            panel.codes[k] = codes;
+        }
+    }
+}
+
+// Headers hold a field of all 16 rows after the other.
+
+/// Copies `row`'s two bytes of an f16 from `block` to the field at `at`.
+pub(super) fn copy_f16(block: &[u8], from: usize, row: usize, header: &mut [u8], at: usize) {
+    header[at + 2 * row..][..2].copy_from_slice(&block[from..from + 2]);
+}
+
+/// The f16 field at `at`.
+#[inline(always)]
+pub(super) fn f16_lanes(header: &[u8], at: usize) -> Lanes {
+    let field = header[at..at + 2 * ROWS].as_chunks::<2>().0;
+    let mut lanes = [0.0; ROWS];
+    for (lane, bytes) in lanes.iter_mut().zip(field) {
+        *lane = f16_to_f32(u16::from_le_bytes(*bytes));
+    }
+    lanes
+}
+
+/// The byte field at `at`, each through `value`.
+#[inline(always)]
+pub(super) fn byte_lanes(header: &[u8], at: usize, value: impl Fn(u8) -> f32) -> Lanes {
+    let field = &header[at..at + ROWS];
+    let mut lanes = [0.0; ROWS];
+    for (lane, byte) in lanes.iter_mut().zip(field) {
+        *lane = value(*byte);
+    }
+    lanes
+}
+
+/// Without branches, so that sixteen at a time become vector code on every instruction set, and without subnormal f32, which cost a
+/// processor a hundred cycles each: scales of small weights are often subnormal halves.
+#[inline(always)]
+fn f16_to_f32(half: u16) -> f32 {
+    let half = u32::from(half);
+    let (exponent, fraction) = (half & 0x7c00, half & 0x3ff);
+    // The bias of an f32's exponent is 112 more than that of a half.
+    let rebias = 112 << 23;
+    let special = if exponent == 0x7c00 { rebias } else { 0 };
+    let normal = ((half & 0x7fff) << 13) + rebias + special;
+    // 2⁻²⁴ is a subnormal half's last bit.
+    let subnormal = (fraction as i32 as f32 * f32::from_bits((127 - 24) << 23)).to_bits();
+    f32::from_bits(if exponent == 0 { subnormal } else { normal } | (half & 0x8000) << 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+
+    #[test]
+    fn every_half_has_its_value() {
+        for bits in 0..=u16::MAX {
+            let (found, expected) = (f16_to_f32(bits), f16::from_bits(bits).to_f32());
+            assert!(found == expected || found.is_nan() && expected.is_nan(), "{bits:#x}: {found}, {expected}");
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! A matrix in tiles of 16 rows.
+//!
+//! ```text
+//! tile of rows 0..16:  columns of block 0 | block 1 | …      tile of rows 16..32:  …
+//! ```
+//! A thread that computes a run of rows reads one contiguous run of memory, and each tile's blocks hold what 16 lanes need side by side.
+//! The last tile is filled up with rows of zeros.
+
+use std::{cell::RefCell, marker::PhantomData, ops::Range};
+
+use kinfolk_decoder::{LoadError, Matrix};
+use kinfolk_weights::Dtype;
+
+use super::{
+    activations::{Activations, GROUP, Group, PLANES},
+    kernel::{self, Sums, TILES, TOKENS},
+    level::{Level, compiled_per_level},
+    q_k::{Q4K, Q5K},
+    q4::{Q4_0, Q4_1},
+    q5::{Q5_0, Q5_1},
+    q6_k::Q6K,
+    q8::Q8_0,
+    scheme::{self, Form, Panel, ROWS, Scheme},
+};
+use crate::team::Team;
+
+/// `$body` with `$S` the scheme of `$dtype`, `$none` for types without one.
+macro_rules! with_scheme {
+    ($dtype:expr, $S:ident => $body:expr, $none:expr) => {
+        with_scheme!(@ $dtype, $S, $body, $none,
+            Q4_0 Q4_0, Q4_1 Q4_1, Q5_0 Q5_0, Q5_1 Q5_1, Q8_0 Q8_0, Q4_K Q4K, Q5_K Q5K, Q6_K Q6K)
+    };
+    (@ $dtype:expr, $S:ident, $body:expr, $none:expr, $($variant:ident $scheme:ident),*) => {
+        match $dtype {
+            $(Dtype::$variant => {
+                type $S = $scheme;
+                $body
+            })*
+            _ => $none,
+        }
+    };
+}
+
+/// Groups unpacked at a time: with two tiles about 22 KiB, which stay in the first-level cache beside the tokens' groups.
+const PANEL_GROUPS: usize = 16;
+
+/// A quantised matrix in the kernels' layout.
+#[derive(Debug)]
+pub(crate) struct Tiles {
+    dtype: Dtype,
+    level: Level,
+    n_rows: usize,
+    n_cols: usize,
+    /// `[n_rows / 16, n_cols / block, tile]`
+    bytes: Vec<u8>,
+}
+
+/// Bytes that a matrix of `dtype` takes in tiles; `None` for types that have no kernel.
+pub(crate) fn tile_bytes(dtype: Dtype, n_rows: usize, n_cols: usize) -> Option<usize> {
+    let (len, bytes) = with_scheme!(dtype, S => (S::BLOCK_LEN, S::TILE_BYTES), return None);
+    n_rows.div_ceil(ROWS).checked_mul(n_cols / len)?.checked_mul(bytes)
+}
+
+impl Tiles {
+    /// Lays `matrix` out anew, `None` if there is no kernel for its type.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn new(team: &Team, matrix: &Matrix<'_>) -> Result<Option<Tiles>, LoadError> {
+        let Matrix { dtype, n_rows, n_cols, .. } = *matrix;
+        Self::of_rows(team, dtype, n_rows, n_cols, |r| matrix.row(r))
+    }
+
+    fn of_rows<'a>(
+        team: &Team,
+        dtype: Dtype,
+        n_rows: usize,
+        n_cols: usize,
+        row: impl Fn(usize) -> &'a [u8] + Sync,
+    ) -> Result<Option<Tiles>, LoadError> {
+        let Some(needed_bytes) = tile_bytes(dtype, n_rows, n_cols) else { return Ok(None) };
+        let mut bytes = Vec::new();
+        bytes
+            .try_reserve_exact(needed_bytes)
+            .map_err(|_| LoadError::OutOfMemory { needed_bytes: needed_bytes as u64 })?;
+        bytes.resize(needed_bytes, 0);
+        let of_16_rows = needed_bytes / n_rows.div_ceil(ROWS).max(1);
+        team.for_each_chunk(&mut bytes, of_16_rows, |tile, out| {
+            for lane in 0..ROWS.min(n_rows - tile * ROWS) {
+                let stored = row(tile * ROWS + lane);
+                with_scheme!(dtype, S => pack_row::<S>(stored, lane, out), ());
+            }
+        });
+        Ok(Some(Tiles { dtype, level: Level::best(), n_rows, n_cols, bytes }))
+    }
+
+    /// Bytes in memory.
+    pub fn n_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn n_groups(&self) -> usize {
+        self.n_cols / GROUP
+    }
+
+    fn n_tiles(&self) -> usize {
+        self.n_rows.div_ceil(ROWS)
+    }
+
+    fn form(&self) -> Form {
+        with_scheme!(self.dtype, S => S::FORM, unreachable!("tiles are only made of types that have a scheme"))
+    }
+
+    /// Unpacks groups of a tile of rows from `first` on, as many as `panels` has.
+    fn unpack(&self, tile: usize, first: usize, panels: &mut [Panel]) {
+        let len = self.bytes.len() / self.n_tiles().max(1);
+        let tile = &self.bytes[tile * len..(tile + 1) * len];
+        with_scheme!(self.dtype, S => unpack_panels::<S>(self.level, tile, first, panels), ());
+    }
+
+    /// Decodes row `r` into `out`, `[n_cols]`: the same f32 as the dequantiser of the weights' type gives.
+    pub fn decode_row(&self, r: usize, out: &mut [f32]) {
+        let form = self.form();
+        let mut panel = [Panel::EMPTY];
+        for (g, out) in out.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+            self.unpack(r / ROWS, g, &mut panel);
+            let (panel, row) = (&panel[0], r % ROWS);
+            for (column, out) in out.iter_mut().enumerate() {
+                let code = f32::from(panel.codes[column / 4][4 * row + column % 4]);
+                *out = match form {
+                    Form::Offset(offset) => panel.scales[0][row] * (code - f32::from(offset)),
+                    Form::OffsetOfHalves(offset) => panel.scales[column / 16][row] * (code - f32::from(offset)),
+                    Form::Minimum => panel.scales[0][row] * code + panel.minima[row],
+                };
+            }
+        }
+    }
+
+    /// `[tokens, n_cols]` to `out`, `[tokens, n_rows]`, to which `bias` (`[n_rows]`) is added.
+    ///
+    /// # Cost
+    /// Reads every weight once, whatever the number of tokens.
+    pub fn forward(&self, team: &Team, x: &Activations<'_>, bias: Option<&[f32]>, out: &mut [f32]) {
+        let x = x.groups(team);
+        let out = Columns::new(out, self.n_rows);
+        team.for_each_range(self.n_tiles().div_ceil(TILES), |pairs| {
+            SCRATCH.with_borrow_mut(|panels| {
+                panels.resize(TILES * PANEL_GROUPS, Panel::EMPTY);
+                for pair in pairs {
+                    let tiles = pair * TILES..((pair + 1) * TILES).min(self.n_tiles());
+                    // SAFETY: ranges given to different threads have no pair in common, so their rows are distinct.
+                    let out = |token, rows| unsafe { out.part(token, rows) };
+                    self.tiles(tiles, x, bias, panels, out);
+                }
+            });
+        });
+    }
+
+    /// The products of `tiles` with every token.
+    fn tiles<'a>(
+        &self,
+        tiles: Range<usize>,
+        x: &[Group<PLANES>],
+        bias: Option<&[f32]>,
+        panels: &mut [Panel],
+        out: impl Fn(usize, Range<usize>) -> &'a mut [f32],
+    ) {
+        let (form, n_groups) = (self.form(), self.n_groups());
+        let rows = tiles.start * ROWS..(tiles.end * ROWS).min(self.n_rows);
+        for first in (0..n_groups).step_by(PANEL_GROUPS) {
+            let n = PANEL_GROUPS.min(n_groups - first);
+            for (tile, panels) in tiles.clone().zip(panels.chunks_exact_mut(PANEL_GROUPS)) {
+                self.unpack(tile, first, &mut panels[..n]);
+            }
+            let (a, b) = panels.split_at(PANEL_GROUPS);
+            let panels = [&a[..n], &b[..n]];
+            let n_tokens = x.len() / n_groups;
+            for token in (0..n_tokens).step_by(TOKENS) {
+                let tokens = token..(token + TOKENS).min(n_tokens);
+                let mut sums: [Sums; TOKENS] = [[[0.0; ROWS]; TILES]; TOKENS];
+                let sums = &mut sums[..tokens.len()];
+                for (token, sums) in tokens.clone().zip(&mut *sums) {
+                    let sums = &mut sums.as_flattened_mut()[..rows.len()];
+                    match bias {
+                        Some(bias) if first == 0 => sums.copy_from_slice(&bias[rows.clone()]),
+                        None if first == 0 => {}
+                        _ => sums.copy_from_slice(out(token, rows.clone())),
+                    }
+                }
+                let of_token = |token| {
+                    let token = if tokens.contains(&token) { token } else { tokens.start };
+                    &x[token * n_groups + first..][..n]
+                };
+                let x: [&[Group<PLANES>]; TOKENS] = std::array::from_fn(|i| of_token(token + i));
+                kernel::accumulate(self.level, form, &panels[..tiles.len()], &x[..tokens.len()], sums);
+                for (token, sums) in tokens.zip(sums) {
+                    out(token, rows.clone()).copy_from_slice(&sums.as_flattened()[..rows.len()]);
+                }
+            }
+        }
+    }
+}
+
+/// Lays out one stored row as row `row` of a tile.
+fn pack_row<S: Scheme>(stored: &[u8], row: usize, tile: &mut [u8]) {
+    for (block, out) in stored.chunks_exact(S::BLOCK_BYTES).zip(tile.chunks_exact_mut(S::TILE_BYTES)) {
+        scheme::pack::<S>(block, row, out);
+    }
+}
+
+compiled_per_level!(unpack_panels = unpack_each [S: Scheme] (tile: &[u8], first: usize, panels: &mut [Panel]));
+
+#[inline(always)]
+fn unpack_each<S: Scheme>(tile: &[u8], first: usize, panels: &mut [Panel]) {
+    let of_block = S::BLOCK_LEN / GROUP;
+    let (mut group, mut panels) = (first, panels);
+    while !panels.is_empty() {
+        let block = &tile[group / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
+        let fields = S::fields(block);
+        let within = group % of_block;
+        let (now, rest) = panels.split_at_mut((of_block - within).min(panels.len()));
+        for (i, panel) in now.iter_mut().enumerate() {
+            prefetch(&block[S::HEADER_BYTES + (within + i) * S::GROUP_BYTES..], S::TILE_BYTES * GROUP / S::BLOCK_LEN);
+            scheme::unpack::<S>(block, &fields, within + i, panel);
+        }
+        group += now.len();
+        panels = rest;
+    }
+}
+
+/// How far ahead memory is asked for: about one unpacked run of groups, and more than a page, where a processor's own prefetching ends.
+const AHEAD_BYTES: usize = 6 * 1024;
+
+/// Asks for the `n` bytes that lie [`AHEAD_BYTES`] behind the start of `at`. Tiles follow one another in the order in which they are read.
+#[inline(always)]
+fn prefetch(at: &[u8], n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..n).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(AHEAD_BYTES + line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, n);
+}
+
+thread_local! {
+    /// Unpacked tiles. One per thread for the life of the thread, so that no product allocates.
+    static SCRATCH: RefCell<Vec<Panel>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `[tokens, n_rows]`, to be written by several threads, each to other rows of every token.
+struct Columns<'a> {
+    first: *mut f32,
+    n_tokens: usize,
+    n_rows: usize,
+    borrowed: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: it is a slice borrowed for writing; `part` leaves it to its caller that no two threads write to one place.
+unsafe impl Sync for Columns<'_> {}
+
+impl<'a> Columns<'a> {
+    fn new(out: &'a mut [f32], n_rows: usize) -> Columns<'a> {
+        Columns { first: out.as_mut_ptr(), n_tokens: out.len() / n_rows.max(1), n_rows, borrowed: PhantomData }
+    }
+
+    /// `rows` of `token`.
+    ///
+    /// # Safety
+    /// Nothing else may hold any of these rows.
+    ///
+    /// # Panics
+    /// If they are not there.
+    unsafe fn part(&self, token: usize, rows: Range<usize>) -> &'a mut [f32] {
+        assert!(token < self.n_tokens && rows.start <= rows.end && rows.end <= self.n_rows, "within the output");
+        // SAFETY: within the borrowed slice, as just checked, and the caller promises that nobody else holds this part.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(token * self.n_rows + rows.start), rows.len()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kinfolk_weights::quant;
+
+    use super::*;
+
+    const TYPES: [Dtype; 8] =
+        [Dtype::Q4_0, Dtype::Q4_1, Dtype::Q5_0, Dtype::Q5_1, Dtype::Q8_0, Dtype::Q4_K, Dtype::Q5_K, Dtype::Q6_K];
+
+    /// Stored rows with every bit in play but for exponents beyond what weights have.
+    fn stored(dtype: Dtype, n_rows: usize, n_cols: usize) -> Vec<u8> {
+        let mut state = 11u32;
+        let mut bytes: Vec<u8> = (0..dtype.bytes_for(n_rows * n_cols).unwrap())
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            })
+            .collect();
+        for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+            let halves: &[usize] = match dtype {
+                Dtype::Q6_K => &[208],
+                Dtype::Q4_0 | Dtype::Q5_0 | Dtype::Q8_0 => &[0],
+                _ => &[0, 2],
+            };
+            halves.iter().for_each(|at| block[at + 1] = block[at + 1] & 0x83 | 0x28);
+        }
+        bytes
+    }
+
+    fn tiles(team: &Team, dtype: Dtype, bytes: &[u8], n_rows: usize, n_cols: usize) -> Tiles {
+        let len = bytes.len() / n_rows;
+        Tiles::of_rows(team, dtype, n_rows, n_cols, |r| &bytes[r * len..(r + 1) * len]).unwrap().unwrap()
+    }
+
+    fn decoded(dtype: Dtype, bytes: &[u8], n: usize) -> Vec<f32> {
+        let mut out = vec![0.0; n];
+        quant::dequantize(dtype, bytes, &mut out).unwrap();
+        out
+    }
+
+    fn activations(n: usize) -> Vec<f32> {
+        (0..n).map(|i| (i as f32 * 0.713).sin() * (1.0 + (i % 7) as f32)).collect()
+    }
+
+    #[test]
+    fn a_row_decodes_to_the_bits_of_the_dequantiser() {
+        let team = Team::new(2);
+        for dtype in TYPES {
+            for n_rows in [1, 16, 35] {
+                let n_cols = 3 * 256;
+                let bytes = stored(dtype, n_rows, n_cols);
+                let tiles = tiles(&team, dtype, &bytes, n_rows, n_cols);
+                assert_eq!(tiles.n_bytes(), tile_bytes(dtype, n_rows, n_cols).unwrap());
+                let expected = decoded(dtype, &bytes, n_rows * n_cols);
+                let mut found = vec![f32::NAN; n_rows * n_cols];
+                found.chunks_mut(n_cols).enumerate().for_each(|(r, out)| tiles.decode_row(r, out));
+                assert_eq!(found, expected, "{dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_take_at_most_three_percent_more_than_the_file() {
+        for dtype in TYPES {
+            let (tiles, stored) = (tile_bytes(dtype, 64, 1024).unwrap(), dtype.bytes_for(64 * 1024).unwrap());
+            assert!(tiles >= stored && tiles * 100 <= stored * 103, "{dtype}: {tiles} for {stored}");
+        }
+        for dtype in [Dtype::F32, Dtype::BF16, Dtype::IQ4_NL, Dtype::Q8_K] {
+            assert_eq!(tile_bytes(dtype, 64, 1024), None, "{dtype}");
+        }
+    }
+
+    /// Sixteen-bit activations, each within a step and a half of 1/32512 of the group's largest.
+    #[test]
+    fn products_are_within_the_step_of_the_activations_of_the_exact_ones() {
+        let team = Team::new(2);
+        for dtype in TYPES {
+            for (n_rows, n_cols, n_tokens) in [(1, 256, 1), (35, 768, 3), (48, 512, 13), (16, 256, 1000)] {
+                let bytes = stored(dtype, n_rows, n_cols);
+                let tiles = tiles(&team, dtype, &bytes, n_rows, n_cols);
+                let weights = decoded(dtype, &bytes, n_rows * n_cols);
+                let (x, bias) = (activations(n_tokens * n_cols), activations(n_rows));
+                let mut found = vec![f32::NAN; n_tokens * n_rows];
+                tiles.forward(&team, &Activations::new(&x), Some(&bias), &mut found);
+                for (x, found) in x.chunks(n_cols).zip(found.chunks(n_rows)) {
+                    for ((w, found), bias) in weights.chunks(n_cols).zip(found).zip(&bias) {
+                        let product: f64 = w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+                        let weight: f64 = w.iter().map(|w| f64::from(w.abs())).sum();
+                        let (expected, step) = (product + f64::from(*bias), 7.0 / 32512.0);
+                        let bound = weight * step * 1.5 + expected.abs() * 1e-5 + weight * 7.0 * 1e-6;
+                        let off = (f64::from(*found) - expected).abs();
+                        assert!(off <= bound, "{dtype}, {n_rows} by {n_cols}: {found} for {expected}, bound {bound}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_s_products_do_not_depend_on_other_tokens_or_threads() {
+        let (one, three) = (Team::new(1), Team::new(3));
+        for dtype in TYPES {
+            let (n_rows, n_cols, n_tokens) = (83, 1280, 9);
+            let bytes = stored(dtype, n_rows, n_cols);
+            let tiles = tiles(&one, dtype, &bytes, n_rows, n_cols);
+            let x = activations(n_tokens * n_cols);
+            let mut together = vec![0.0; n_tokens * n_rows];
+            tiles.forward(&three, &Activations::new(&x), None, &mut together);
+            for (x, together) in x.chunks(n_cols).zip(together.chunks(n_rows)) {
+                let mut alone = vec![0.0; n_rows];
+                tiles.forward(&one, &Activations::new(x), None, &mut alone);
+                assert_eq!(alone, together, "{dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_scales_and_activations_give_numbers_or_none_but_never_a_panic() {
+        let team = Team::new(1);
+        for dtype in TYPES {
+            let bytes = vec![0xff; dtype.bytes_for(16 * 256).unwrap()];
+            let tiles = tiles(&team, dtype, &bytes, 16, 256);
+            for x in [f32::NAN, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE] {
+                let mut out = [0.0; 16];
+                tiles.forward(&team, &Activations::new(&[x; 256]), None, &mut out);
+                assert!(out.iter().all(|y| y.is_nan() || y.is_infinite() || *y == 0.0), "{dtype}, {x}: {out:?}");
+            }
+        }
+    }
+}
