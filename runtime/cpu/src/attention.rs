@@ -3,8 +3,16 @@
 use kinfolk_decoder::{Attention, LoadError, Mask, Slot};
 
 use crate::{
-    cache::LayerCache, linear::Linear, load::Loader, model::Step, norm::NormWeights, quantized::Activations,
-    rotary::scale_queries, simd, team::Team,
+    cache::LayerCache,
+    linear::Linear,
+    load::Loader,
+    model::{Context, Step},
+    norm::NormWeights,
+    quantized::Activations,
+    rotary::scale_queries,
+    simd,
+    team::Team,
+    timers::Op,
 };
 
 #[derive(Debug)]
@@ -51,27 +59,46 @@ impl AttentionWeights {
     }
 
     /// `[tokens, hidden]` to the same, for layer `layer` of the step's sequences, whose caches grow by the new keys and values.
-    pub fn forward(&self, team: &Team, step: &mut Step<'_>, layer: usize, x: &[f32]) -> Vec<f32> {
+    pub fn forward(&self, ctx: &Context<'_>, step: &mut Step<'_>, layer: usize, x: &[f32]) -> Vec<f32> {
+        let Context { team, timers } = *ctx;
+        let x = &Activations::new(x);
+        let (mut q, mut k, v) =
+            timers.time(Op::Qkv, || (self.q.forward(team, x), self.k.forward(team, x), self.v.forward(team, x)));
+        timers.time(Op::Rope, || {
+            self.place(step, &mut q, &mut k);
+            self.remember(step, layer, &k, &v);
+        });
+        let mixed = timers.time(Op::Attention, || self.mix(team, step, layer, &q));
+        timers.time(Op::Output, || self.o.forward(team, &Activations::new(&mixed)))
+    }
+
+    /// Gives queries and keys their norms and positions.
+    fn place(&self, step: &Step<'_>, q: &mut [f32], k: &mut [f32]) {
         let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
         let (q_len, kv_len) = (n_heads * head_dim, n_kv_heads * head_dim);
-        let x = &Activations::new(x);
-        let mut q = self.q.forward(team, x);
-        let mut k = self.k.forward(team, x);
-        let v = self.v.forward(team, x);
         if let (Some(q_norm), Some(k_norm)) = (&self.q_norm, &self.k_norm) {
-            q_norm.apply(&mut q);
-            k_norm.apply(&mut k);
+            q_norm.apply(q);
+            k_norm.apply(k);
         }
         if let Some(rope) = self.rope {
-            step.rotations[rope].apply(&mut q, q_len, head_dim);
-            step.rotations[rope].apply(&mut k, kv_len, head_dim);
+            step.rotations[rope].apply(q, q_len, head_dim);
+            step.rotations[rope].apply(k, kv_len, head_dim);
         }
         if let Some(temperature) = &self.spec.query_temperature {
-            scale_queries(temperature, step.tokens.iter().map(|t| t.position), &mut q, q_len);
+            scale_queries(temperature, step.tokens.iter().map(|t| t.position), q, q_len);
         }
+    }
+
+    fn remember(&self, step: &mut Step<'_>, layer: usize, k: &[f32], v: &[f32]) {
+        let kv_len = self.spec.n_kv_heads * self.spec.head_dim;
         for ((token, k), v) in step.tokens.iter().zip(k.chunks_exact(kv_len)).zip(v.chunks_exact(kv_len)) {
             step.caches[token.sequence].layers[layer].append(k, v);
         }
+    }
+
+    /// Every query against the keys it sees, `[tokens, heads × head_dim]`.
+    fn mix(&self, team: &Team, step: &Step<'_>, layer: usize, q: &[f32]) -> Vec<f32> {
+        let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
         let mut mixed = vec![0.0; q.len()];
         team.for_each_chunk(&mut mixed, head_dim, |chunk, out| {
             let (t, head) = (chunk / n_heads, chunk % n_heads);
@@ -79,7 +106,7 @@ impl AttentionWeights {
             let cache = &step.caches[token.sequence].layers[layer];
             self.head(&q[chunk * head_dim..][..head_dim], head * n_kv_heads / n_heads, token.position, cache, out);
         });
-        self.o.forward(team, &Activations::new(&mixed))
+        mixed
     }
 
     /// One query against the keys it sees: `out = Σ softmax(scores) · v`.

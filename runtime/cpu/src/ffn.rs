@@ -6,10 +6,11 @@ use crate::{
     activation::{self, Gated, sigmoid},
     linear::Linear,
     load::Loader,
+    model::Context,
     quantized::Activations,
     simd,
     supports::refusal,
-    team::Team,
+    timers::Op,
 };
 
 /// What works within each token of a layer.
@@ -51,10 +52,10 @@ impl FfnWeights {
     }
 
     /// `[tokens, hidden]` to the same.
-    pub fn forward(&self, team: &Team, x: &[f32], hidden: usize) -> Vec<f32> {
+    pub fn forward(&self, ctx: &Context<'_>, x: &[f32], hidden: usize) -> Vec<f32> {
         match self {
-            FfnWeights::Gated(mlp) => mlp.forward(team, &Activations::new(x)),
-            FfnWeights::Moe(moe) => moe.forward(team, x, hidden),
+            FfnWeights::Gated(mlp) => mlp.forward(ctx, &Activations::new(x)),
+            FfnWeights::Moe(moe) => moe.forward(ctx, x, hidden),
         }
     }
 }
@@ -66,12 +67,14 @@ impl GatedWeights {
         Ok(GatedWeights { gate: loader.linear(gate)?, up: loader.linear(up)?, down: loader.linear(down)?, gated })
     }
 
-    fn forward(&self, team: &Team, x: &Activations<'_>) -> Vec<f32> {
-        let mut gate = self.gate.forward(team, x);
-        let up = self.up.forward(team, x);
+    fn forward(&self, ctx: &Context<'_>, x: &Activations<'_>) -> Vec<f32> {
+        let Context { team, timers } = *ctx;
+        let (mut gate, up) = timers.time(Op::GateUp, || (self.gate.forward(team, x), self.up.forward(team, x)));
         let width = self.gate.n_rows();
-        team.for_each_chunk(&mut gate, width, |token, row| (self.gated)(row, &up[token * width..][..width]));
-        self.down.forward(team, &Activations::new(&gate))
+        timers.time(Op::Activation, || {
+            team.for_each_chunk(&mut gate, width, |token, row| (self.gated)(row, &up[token * width..][..width]));
+        });
+        timers.time(Op::Down, || self.down.forward(team, &Activations::new(&gate)))
     }
 }
 
@@ -94,32 +97,43 @@ impl MoeWeights {
         Ok(MoeWeights { router, experts, top_k: moe.top_k, renormalize: moe.renormalize, shared })
     }
 
-    fn forward(&self, team: &Team, x: &[f32], hidden: usize) -> Vec<f32> {
+    fn forward(&self, ctx: &Context<'_>, x: &[f32], hidden: usize) -> Vec<f32> {
+        let Context { team, timers } = *ctx;
         let of_all = Activations::new(x);
-        let logits = self.router.forward(team, &of_all);
+        let chosen = timers.time(Op::Router, || self.choose(&self.router.forward(team, &of_all)));
+        let mut out = vec![0.0; x.len()];
+        for (expert, tokens) in self.experts.iter().zip(&chosen).filter(|(_, tokens)| !tokens.is_empty()) {
+            let gathered: Vec<f32> = timers.time(Op::Experts, || {
+                tokens.iter().flat_map(|(t, _)| &x[t * hidden..(t + 1) * hidden]).copied().collect()
+            });
+            let y = expert.forward(ctx, &Activations::new(&gathered));
+            timers.time(Op::Experts, || {
+                for ((token, weight), y) in tokens.iter().zip(y.chunks_exact(hidden)) {
+                    simd::axpy(*weight, y, &mut out[token * hidden..(token + 1) * hidden]);
+                }
+            });
+        }
+        if let Some((gate, expert)) = &self.shared {
+            let weights = timers.time(Op::Router, || gate.forward(team, &of_all));
+            let y = expert.forward(ctx, &of_all);
+            timers.time(Op::Experts, || {
+                for ((out, y), weight) in out.chunks_exact_mut(hidden).zip(y.chunks_exact(hidden)).zip(weights) {
+                    simd::axpy(sigmoid(weight), y, out);
+                }
+            });
+        }
+        out
+    }
+
+    /// For each expert the tokens that chose it, with its weight for each.
+    fn choose(&self, logits: &[f32]) -> Vec<Vec<(usize, f32)>> {
         let mut chosen: Vec<Vec<(usize, f32)>> = vec![Vec::new(); self.experts.len()];
         for (token, logits) in logits.chunks_exact(self.experts.len()).enumerate() {
             for (expert, weight) in self.route(logits) {
                 chosen[expert].push((token, weight));
             }
         }
-        let mut out = vec![0.0; x.len()];
-        for (expert, tokens) in self.experts.iter().zip(&chosen).filter(|(_, tokens)| !tokens.is_empty()) {
-            let gathered: Vec<f32> =
-                tokens.iter().flat_map(|(t, _)| &x[t * hidden..(t + 1) * hidden]).copied().collect();
-            let y = expert.forward(team, &Activations::new(&gathered));
-            for ((token, weight), y) in tokens.iter().zip(y.chunks_exact(hidden)) {
-                simd::axpy(*weight, y, &mut out[token * hidden..(token + 1) * hidden]);
-            }
-        }
-        if let Some((gate, expert)) = &self.shared {
-            let weights = gate.forward(team, &of_all);
-            let y = expert.forward(team, &of_all);
-            for ((out, y), weight) in out.chunks_exact_mut(hidden).zip(y.chunks_exact(hidden)).zip(weights) {
-                simd::axpy(sigmoid(weight), y, out);
-            }
-        }
-        out
+        chosen
     }
 
     /// The experts of one token with their weights, in the order of their probability.

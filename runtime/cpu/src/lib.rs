@@ -21,5 +21,6 @@ mod rotary;
 mod simd;
 mod supports;
 mod team;
+mod timers;
 
 pub use executor::{CPU, CpuExecutor};

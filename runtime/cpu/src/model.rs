@@ -10,8 +10,8 @@ use std::{
 };
 
 use kinfolk_decoder::{
-    Cache, Cancel, Decoder, ForwardError, Frequencies, LoadContext, LoadError, LoadRole, Mixer, Model, Output, Rope,
-    Sequence, Slot, Source, Want, Wiring,
+    Cache, Cancel, Decoder, ForwardError, Frequencies, LoadContext, LoadError, LoadRole, Mixer, Model, OpTime, Output,
+    Rope, Sequence, Slot, Source, Want, Wiring,
 };
 
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
     rotary::Rotation,
     supports::refusal,
     team::Team,
+    timers::{Op, Timers},
 };
 
 /// Weights in memory, and the team that computes with them.
@@ -37,6 +38,7 @@ pub(crate) struct CpuModel {
     role: LoadRole,
     context_length: usize,
     team: Arc<Team>,
+    timers: Timers,
     weight_bytes: u64,
     /// `[vocab, hidden]`
     embedding: Linear,
@@ -80,6 +82,13 @@ impl LoadedRope {
     fn for_len(&self, len: usize) -> &Frequencies {
         if self.rope.switches_beyond().is_some_and(|n| len > n) { &self.beyond } else { &self.within }
     }
+}
+
+/// What the operations of a pass are computed with.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub team: &'a Team,
+    pub timers: &'a Timers,
 }
 
 /// What one forward pass works on: the new tokens of every sequence, one after the other.
@@ -153,6 +162,7 @@ impl CpuModel {
             role,
             context_length,
             team,
+            timers: Timers::new(context.profile),
             embedding,
             ropes,
             layers,
@@ -215,11 +225,10 @@ impl CpuModel {
             tokens.extend(new.into_iter().enumerate().map(|(i, id)| Token { sequence, position: held + i, id }));
             caches.push(cache);
         }
-        let rotations = self
-            .ropes
-            .iter()
-            .map(|rope| Rotation::new(&rope.rope, tokens.iter().map(|t| (t.position, rope.for_len(lens[t.sequence])))));
-        let rotations = rotations.collect();
+        let of_rope = |rope: &LoadedRope| {
+            Rotation::new(&rope.rope, tokens.iter().map(|t| (t.position, rope.for_len(lens[t.sequence]))))
+        };
+        let rotations = self.timers.time(Op::Rope, || self.ropes.iter().map(of_rope).collect());
         let x = self.run_layers(&mut Step { tokens, caches, rotations }, cancel)?;
         Ok(self.outputs(x, &wants))
     }
@@ -227,25 +236,40 @@ impl CpuModel {
     /// Runs the layers over a step's tokens. Returns the residual stream, `[tokens, hidden]`.
     fn run_layers(&self, step: &mut Step<'_>, cancel: &Cancel) -> Result<Vec<f32>, ForwardError> {
         let hidden = self.decoder.embedding.hidden_size;
-        let mut x = vec![0.0; step.tokens.len() * hidden];
-        for (token, row) in step.tokens.iter().zip(x.chunks_exact_mut(hidden)) {
+        let (ctx, timers) = (&Context { team: &self.team, timers: &self.timers }, &self.timers);
+        let mut x = timers.time(Op::Embed, || self.embed(&step.tokens));
+        for (i, layer) in self.layers.iter().enumerate() {
+            if cancel.is_cancelled() {
+                return Err(ForwardError::Cancelled);
+            }
+            let normed_x = timers.time(Op::Norm, || normed(layer.pre_mixer.as_ref(), &x));
+            let mut mixed = layer.attention.forward(ctx, step, i, &normed_x);
+            drop(normed_x);
+            let normed_x = timers.time(Op::Norm, || {
+                apply(layer.post_mixer.as_ref(), &mut mixed);
+                add(&mut x, &mixed);
+                normed(layer.pre_ffn.as_ref(), &x)
+            });
+            let mut ffn = layer.ffn.forward(ctx, &normed_x, hidden);
+            timers.time(Op::Norm, || {
+                apply(layer.post_ffn.as_ref(), &mut ffn);
+                add(&mut x, &ffn);
+            });
+        }
+        Ok(x)
+    }
+
+    /// Rows of the embedding, `[tokens, hidden]`.
+    fn embed(&self, tokens: &[Token]) -> Vec<f32> {
+        let hidden = self.decoder.embedding.hidden_size;
+        let mut x = vec![0.0; tokens.len() * hidden];
+        for (token, row) in tokens.iter().zip(x.chunks_exact_mut(hidden)) {
             self.embedding.decode_row(token.id as usize, row);
             if let Some(scale) = self.decoder.embedding.scale {
                 row.iter_mut().for_each(|v| *v *= scale);
             }
         }
-        for (i, layer) in self.layers.iter().enumerate() {
-            if cancel.is_cancelled() {
-                return Err(ForwardError::Cancelled);
-            }
-            let mut mixed = layer.attention.forward(&self.team, step, i, &normed(layer.pre_mixer.as_ref(), &x));
-            apply(layer.post_mixer.as_ref(), &mut mixed);
-            add(&mut x, &mixed);
-            let mut ffn = layer.ffn.forward(&self.team, &normed(layer.pre_ffn.as_ref(), &x), hidden);
-            apply(layer.post_ffn.as_ref(), &mut ffn);
-            add(&mut x, &ffn);
-        }
-        Ok(x)
+        x
     }
 
     /// What each sequence wants of the residual stream `x`.
@@ -263,7 +287,7 @@ impl CpuModel {
                 Want::AllLogits | Want::Hidden => wanted.n_new,
             };
             let rows = &mut own[(wanted.n_rows - n) * hidden..];
-            self.final_norm.apply(rows);
+            self.timers.time(Op::Norm, || self.final_norm.apply(rows));
             match wanted.want {
                 Want::Hidden => outputs.push(Output { values: rows.to_vec(), width: hidden }),
                 _ => {
@@ -273,11 +297,16 @@ impl CpuModel {
             }
         }
         let head = self.head.as_ref().unwrap_or(&self.embedding);
-        let mut logits =
-            if for_head.is_empty() { Vec::new() } else { head.forward(&self.team, &Activations::new(&for_head)) };
-        if let Some(cap) = self.decoder.head.softcap {
-            softcap(&mut logits, cap);
+        if for_head.is_empty() {
+            return outputs;
         }
+        let logits = self.timers.time(Op::Head, || {
+            let mut logits = head.forward(&self.team, &Activations::new(&for_head));
+            if let Some(cap) = self.decoder.head.softcap {
+                softcap(&mut logits, cap);
+            }
+            logits
+        });
         let mut rest = logits.as_slice();
         for (output, wanted) in outputs.iter_mut().zip(wants) {
             let n = match wanted.want {
@@ -347,6 +376,10 @@ impl Model for CpuModel {
 
     fn weight_bytes(&self) -> u64 {
         self.weight_bytes
+    }
+
+    fn profile(&self) -> Vec<OpTime> {
+        self.timers.read()
     }
 
     fn new_cache(&self) -> Box<dyn Cache> {

@@ -1,6 +1,6 @@
 //! What runs a description: executors, loaded models, caches.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use kinfolk_weights::Source;
 
@@ -77,6 +77,8 @@ pub struct LoadContext<'a> {
     pub threads: Option<usize>,
     /// Keep quantised weights packed (`Some(true)`) or decode them to f32 once (`Some(false)`). `None`: the executor decides.
     pub packed_weights: Option<bool>,
+    /// Measure where forward passes spend their time, for [`Model::profile`].
+    pub profile: bool,
     /// Polled between tensors.
     pub cancel: Cancel,
     /// Told how far the load is.
@@ -163,6 +165,23 @@ pub trait Model: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`ForwardError`]; then every cache holds what it held before the call.
     fn forward(&self, batch: &mut [Sequence<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError>;
+
+    /// Where all forward passes since the load have spent their time, in the order in which a pass meets these operations. Empty unless the
+    /// model was loaded with [`LoadContext::profile`] by an executor that measures.
+    fn profile(&self) -> Vec<OpTime> {
+        Vec::new()
+    }
+}
+
+/// Time that operations of one kind took, all layers together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpTime {
+    /// Which kind: `qkv`, `attention`, `down`.
+    pub op: &'static str,
+    /// How often.
+    pub calls: u64,
+    /// From start to end, whatever the number of threads.
+    pub time: Duration,
 }
 
 /// One sequence of a batch.

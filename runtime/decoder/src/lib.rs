@@ -25,8 +25,8 @@ pub use cancel::Cancel;
 pub use config_blocks::{has_experts, layer_types, sliding_layers, softcap};
 pub use error::{BindProblem, DecoderError, Result};
 pub use executor::{
-    Cache, EXECUTORS, Executor, ForwardError, LoadContext, LoadError, LoadProgress, LoadRole, Model, Output, Refusal,
-    Sequence, Want,
+    Cache, EXECUTORS, Executor, ForwardError, LoadContext, LoadError, LoadProgress, LoadRole, Model, OpTime, Output,
+    Refusal, Sequence, Want,
 };
 pub use kinfolk_weights::{Config, ConfigError, ConfigKind, Source};
 pub use memory::{MemoryNeed, Workload};

@@ -114,6 +114,12 @@ impl LmRunnerBuilder {
         self
     }
 
+    /// Measures where the model spends its time, for [`Model::profile`](kinfolk_decoder::Model::profile).
+    pub fn profile(mut self, profile: bool) -> Self {
+        self.options.profile = profile;
+        self
+    }
+
     /// Picks one of several GGUF files in a directory; `Q4_K_M` by default.
     pub fn prefer_gguf(mut self, name: impl Into<String>) -> Self {
         self.options.open.prefer_gguf = Some(name.into());

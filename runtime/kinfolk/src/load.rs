@@ -39,6 +39,8 @@ pub struct LoadOptions {
     /// Keep quantised weights packed (`Some(true)`) or decode them to f32 once (`Some(false)`). `None`: packed, as the executors
     /// here are as exact and as fast with packed weights.
     pub packed_weights: Option<bool>,
+    /// Measure where the model spends its time, for [`Model::profile`](kinfolk_decoder::Model::profile).
+    pub profile: bool,
     /// Ends the load, and every later call of the runner, once cancelled.
     pub cancel: Cancel,
     /// Told how far the load is.
@@ -72,6 +74,7 @@ impl fmt::Debug for LoadOptions {
             .field("max_memory_gb", &self.max_memory_gb)
             .field("threads", &self.threads)
             .field("packed_weights", &self.packed_weights)
+            .field("profile", &self.profile)
             .finish_non_exhaustive()
     }
 }
@@ -162,6 +165,7 @@ pub fn load_described(family: &Family, request: LoadRequest) -> Result<Box<dyn L
     context.context_length = options.max_seq;
     context.threads = options.threads;
     context.packed_weights = options.packed_weights;
+    context.profile = options.profile;
     context.cancel = options.cancel.clone();
     context.progress = options.progress.as_deref().map(|report| report as _);
     let model = executor.load(Arc::new(decoder), &source, &context)?;

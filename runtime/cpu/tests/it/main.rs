@@ -10,4 +10,5 @@ mod load;
 mod longrope;
 mod memory;
 mod operations;
+mod profile;
 mod roles;
