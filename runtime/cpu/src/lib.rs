@@ -1,14 +1,16 @@
 //! The CPU executor.
 //!
-//! Weights keep their stored codes. Those of the common block types are laid out anew at load and multiplied as integers, with activations
-//! of 16 bits; those of other types are decoded row by row inside each product. Between products activations are f32, and so are keys and
-//! values.
+//! Weights keep their stored codes and are laid out anew at load. Those of the common block types are multiplied as integers, with activations
+//! of 16 bits, and those of BF16, F16 and F32 in f32; block types without a kernel are decoded row by row inside each product. Between
+//! products activations are f32, and so are keys and values.
 //! Every number is computed by one thread in one order, so results depend neither on the thread count nor on what else is in
 //! the batch.
 
 mod activation;
 mod attention;
 mod cache;
+mod columns;
+mod dense;
 mod executor;
 mod ffn;
 mod linear;
@@ -16,6 +18,8 @@ mod load;
 mod memory;
 mod model;
 mod norm;
+#[cfg(feature = "testing")]
+mod product;
 mod quantized;
 mod rotary;
 mod simd;
@@ -24,3 +28,5 @@ mod team;
 mod timers;
 
 pub use executor::{CPU, CpuExecutor};
+#[cfg(feature = "testing")]
+pub use product::Product;

@@ -4,7 +4,8 @@ use kinfolk_decoder::{DecoderError, LoadError, Matrix};
 use kinfolk_weights::{Dtype, quant};
 
 use crate::{
-    quantized::{Activations, Tiles},
+    dense,
+    quantized::{self, Activations},
     simd,
     team::Team,
 };
@@ -25,7 +26,9 @@ pub(crate) struct Linear {
 #[derive(Debug)]
 enum Weights {
     /// Multiplied as integers.
-    Tiles(Tiles),
+    Quantized(quantized::Tiles),
+    /// Multiplied as floats.
+    Dense(dense::Tiles),
     /// Decoded to f32 in each product.
     Rows(Rows),
 }
@@ -40,19 +43,35 @@ struct Rows {
 }
 
 impl Linear {
-    /// Copies the matrix into its own memory, so that the file's pages can be let go: if `packed` quantised as it is, in the layout of the
-    /// integer kernels if its type has any; else decoded to f32.
+    /// Copies the matrix into its own memory, so that the file's pages can be let go: as it is, in the layout of the kernels of its type
+    /// if there are any. Quantised ones that are not to stay `packed` are decoded to f32.
     ///
     /// # Errors
     /// `OutOfMemory`.
     pub fn new(team: &Team, matrix: &Matrix<'_>, bias: Option<Vec<f32>>, packed: bool) -> Result<Linear, LoadError> {
-        let Matrix { n_rows, n_cols, .. } = *matrix;
-        let tiles = if packed { Tiles::new(team, matrix)? } else { None };
+        let Matrix { dtype, n_rows, n_cols, .. } = *matrix;
+        let tiles = if packed { Weights::in_tiles(team, dtype, n_rows, n_cols, |r| matrix.row(r))? } else { None };
         let weights = match tiles {
-            Some(tiles) => Weights::Tiles(tiles),
+            Some(tiles) => tiles,
             None => Weights::Rows(Rows::new(matrix, packed)?),
         };
         Ok(Linear { n_rows, n_cols, weights, bias })
+    }
+
+    /// As [`new`](Self::new), of rows wherever they are. `None` if there is no kernel for their type.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    #[cfg(feature = "testing")]
+    pub fn in_tiles<'a>(
+        team: &Team,
+        dtype: Dtype,
+        n_rows: usize,
+        n_cols: usize,
+        row: impl Fn(usize) -> &'a [u8] + Sync,
+    ) -> Result<Option<Linear>, LoadError> {
+        let weights = Weights::in_tiles(team, dtype, n_rows, n_cols, row)?;
+        Ok(weights.map(|weights| Linear { n_rows, n_cols, weights, bias: None }))
     }
 
     /// Outputs.
@@ -63,7 +82,8 @@ impl Linear {
     /// Bytes in memory.
     pub fn n_bytes(&self) -> u64 {
         let weights = match &self.weights {
-            Weights::Tiles(tiles) => tiles.n_bytes(),
+            Weights::Quantized(tiles) => tiles.n_bytes(),
+            Weights::Dense(tiles) => tiles.n_bytes(),
             Weights::Rows(rows) => rows.bytes.len(),
         };
         (weights + self.bias.as_ref().map_or(0, |b| b.len() * 4)) as u64
@@ -72,7 +92,8 @@ impl Linear {
     /// Decodes row `r` into `out`, `[n_cols]`.
     pub fn decode_row(&self, r: usize, out: &mut [f32]) {
         match &self.weights {
-            Weights::Tiles(tiles) => tiles.decode_row(r, out),
+            Weights::Quantized(tiles) => tiles.decode_row(r, out),
+            Weights::Dense(tiles) => tiles.decode_row(r, out),
             Weights::Rows(rows) => rows.decode(r, out),
         }
     }
@@ -85,7 +106,8 @@ impl Linear {
         let n_tokens = x.x.len() / self.n_cols;
         let mut out = vec![0.0; self.n_rows * n_tokens];
         match &self.weights {
-            Weights::Tiles(tiles) => tiles.forward(team, x, self.bias.as_deref(), &mut out),
+            Weights::Quantized(tiles) => tiles.forward(team, x, self.bias.as_deref(), &mut out),
+            Weights::Dense(tiles) => tiles.forward(team, x.x, self.bias.as_deref(), &mut out),
             Weights::Rows(rows) => self.forward_rows(rows, team, x.x, &mut out),
         }
         out
@@ -130,6 +152,22 @@ impl Linear {
                 (0..n_rows).for_each(|r| out[r * n_tokens + token] = simd::dot(row(r), x) + bias(r));
             }
         }
+    }
+}
+
+impl Weights {
+    /// `None` for types without a kernel.
+    fn in_tiles<'a>(
+        team: &Team,
+        dtype: Dtype,
+        n_rows: usize,
+        n_cols: usize,
+        row: impl Fn(usize) -> &'a [u8] + Sync,
+    ) -> Result<Option<Weights>, LoadError> {
+        if let Some(tiles) = dense::Tiles::of_rows(team, dtype, n_rows, n_cols, &row)? {
+            return Ok(Some(Weights::Dense(tiles)));
+        }
+        Ok(quantized::Tiles::of_rows(team, dtype, n_rows, n_cols, row)?.map(Weights::Quantized))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use kinfolk_decoder::{Attention, Decoder, Ffn, GatedMlp, Mask, MemoryNeed, Mixer, Stored, Weights, Workload};
 
-use crate::{linear::TILE, quantized::tile_bytes};
+use crate::{dense, linear::TILE, quantized};
 
 /// Bytes of an f32.
 const F32: u64 = 4;
@@ -28,7 +28,10 @@ fn weight_bytes(weights: &Weights<'_>, packed_weights: Option<bool>) -> u64 {
 /// In tiles where there is a kernel for the type, else as it is.
 fn packed_bytes(stored: Stored) -> u64 {
     let n_rows = stored.n_elements / stored.n_cols.max(1);
-    tile_bytes(stored.dtype, n_rows, stored.n_cols).map_or_else(|| stored.n_bytes(), |bytes| bytes as u64)
+    let of_kernel = [quantized::tile_bytes, dense::tile_bytes]
+        .into_iter()
+        .find_map(|tile_bytes| tile_bytes(stored.dtype, n_rows, stored.n_cols));
+    of_kernel.map_or_else(|| stored.n_bytes(), |bytes| bytes as u64)
 }
 
 /// Keys and values of every sequence.
@@ -76,13 +79,15 @@ fn scratch_bytes(decoder: &Decoder, workload: &Workload, n_threads: usize) -> u6
     let widest = widest.chain(heads).chain([hidden]).max().unwrap_or(0);
     let per_thread = product(&[TILE, widest]).saturating_add(product(&[context_length]));
     let elements = activations.max(logits).saturating_add(per_thread.saturating_mul(n_threads as u64));
-    elements.saturating_mul(F32)
+    elements.saturating_mul(F32).saturating_add(dense::SCRATCH_BYTES.saturating_mul(n_threads as u64))
 }
 
-/// Elements per token alive while the output projection runs: the residual stream and its norm, queries, keys, values and their
-/// mixture, and the product by row and by token.
+/// Elements per token alive while the output projection runs: the residual stream, its norm and the product, queries, keys, values and
+/// their mixture, once more in the order of its kernel, or the product by row.
 fn attention_width(a: &Attention, hidden: usize) -> u64 {
-    sum([product(&[4, hidden]), product(&[2, a.n_heads, a.head_dim]), product(&[2, a.n_kv_heads, a.head_dim])])
+    let heads = product(&[a.n_heads, a.head_dim]);
+    let widest = heads.max(hidden as u64);
+    sum([product(&[3, hidden]), heads, heads, widest, product(&[2, a.n_kv_heads, a.head_dim])])
 }
 
 /// Elements per token alive in a feed-forward: the residual stream, the mixer's output and its norm, and the projections.
@@ -102,10 +107,9 @@ fn ffn_width(ffn: &Ffn, hidden: usize) -> u64 {
     around.saturating_add(within)
 }
 
-/// Gate and up, and a product by row and by token: of up, or of down.
+/// Gate and up, and what down takes, once more in the order of its kernel, and gives.
 fn gated_width(mlp: &GatedMlp, hidden: usize) -> u64 {
-    let intermediate = mlp.intermediate_size;
-    product(&[3, intermediate]).max(sum([product(&[2, intermediate]), product(&[2, hidden])]))
+    sum([product(&[3, mlp.intermediate_size]), product(&[1, hidden])])
 }
 
 fn attentions(decoder: &Decoder) -> impl Iterator<Item = &Attention> {

@@ -5,10 +5,10 @@
 pub(crate) enum Level {
     /// Plain Rust for the baseline of the target. Defines what the others compute.
     Scalar,
-    /// AVX2 and FMA.
+    /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX2, FMA and AVX-VNNI.
+    /// AVX2, FMA, F16C and AVX-VNNI.
     #[cfg(target_arch = "x86_64")]
     AvxVnni,
     /// AVX-512 F, BW, VL and VNNI.
@@ -20,7 +20,8 @@ impl Level {
     /// Every level this processor has, the best last.
     #[cfg(target_arch = "x86_64")]
     pub fn available() -> Vec<Level> {
-        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx2 =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")

@@ -19,4 +19,6 @@ mod scheme;
 mod tiles;
 
 pub(crate) use activations::Activations;
+pub(crate) use level::Level;
+pub(crate) use scheme::f16_to_f32;
 pub(crate) use tiles::{Tiles, tile_bytes};

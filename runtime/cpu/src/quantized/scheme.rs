@@ -166,7 +166,7 @@ pub(super) fn byte_lanes(header: &[u8], at: usize, value: impl Fn(u8) -> f32) ->
 /// Without branches, so that sixteen at a time become vector code on every instruction set, and without subnormal f32, which cost a
 /// processor a hundred cycles each: scales of small weights are often subnormal halves.
 #[inline(always)]
-fn f16_to_f32(half: u16) -> f32 {
+pub(crate) fn f16_to_f32(half: u16) -> f32 {
     let half = u32::from(half);
     let (exponent, fraction) = (half & 0x7c00, half & 0x3ff);
     // The bias of an f32's exponent is 112 more than that of a half.

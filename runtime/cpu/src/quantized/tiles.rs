@@ -6,9 +6,9 @@
 //! A thread that computes a run of rows reads one contiguous run of memory, and each tile's blocks hold what 16 lanes need side by side.
 //! The last tile is filled up with rows of zeros.
 
-use std::{cell::RefCell, marker::PhantomData, ops::Range};
+use std::{cell::RefCell, ops::Range};
 
-use kinfolk_decoder::{LoadError, Matrix};
+use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
 use super::{
@@ -22,7 +22,7 @@ use super::{
     q8::Q8_0,
     scheme::{self, Form, Panel, ROWS, Scheme},
 };
-use crate::team::Team;
+use crate::{columns::Columns, team::Team};
 
 /// `$body` with `$S` the scheme of `$dtype`, `$none` for types without one.
 macro_rules! with_scheme {
@@ -62,16 +62,11 @@ pub(crate) fn tile_bytes(dtype: Dtype, n_rows: usize, n_cols: usize) -> Option<u
 }
 
 impl Tiles {
-    /// Lays `matrix` out anew, `None` if there is no kernel for its type.
+    /// Lays a matrix out anew, given its rows. `None` if there is no kernel for its type.
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(team: &Team, matrix: &Matrix<'_>) -> Result<Option<Tiles>, LoadError> {
-        let Matrix { dtype, n_rows, n_cols, .. } = *matrix;
-        Self::of_rows(team, dtype, n_rows, n_cols, |r| matrix.row(r))
-    }
-
-    fn of_rows<'a>(
+    pub fn of_rows<'a>(
         team: &Team,
         dtype: Dtype,
         n_rows: usize,
@@ -247,36 +242,6 @@ fn prefetch(at: &[u8], n: usize) {
 thread_local! {
     /// Unpacked tiles. One per thread for the life of the thread, so that no product allocates.
     static SCRATCH: RefCell<Vec<Panel>> = const { RefCell::new(Vec::new()) };
-}
-
-/// `[tokens, n_rows]`, to be written by several threads, each to other rows of every token.
-struct Columns<'a> {
-    first: *mut f32,
-    n_tokens: usize,
-    n_rows: usize,
-    borrowed: PhantomData<&'a mut [f32]>,
-}
-
-// SAFETY: it is a slice borrowed for writing; `part` leaves it to its caller that no two threads write to one place.
-unsafe impl Sync for Columns<'_> {}
-
-impl<'a> Columns<'a> {
-    fn new(out: &'a mut [f32], n_rows: usize) -> Columns<'a> {
-        Columns { first: out.as_mut_ptr(), n_tokens: out.len() / n_rows.max(1), n_rows, borrowed: PhantomData }
-    }
-
-    /// `rows` of `token`.
-    ///
-    /// # Safety
-    /// Nothing else may hold any of these rows.
-    ///
-    /// # Panics
-    /// If they are not there.
-    unsafe fn part(&self, token: usize, rows: Range<usize>) -> &'a mut [f32] {
-        assert!(token < self.n_tokens && rows.start <= rows.end && rows.end <= self.n_rows, "within the output");
-        // SAFETY: within the borrowed slice, as just checked, and the caller promises that nobody else holds this part.
-        unsafe { std::slice::from_raw_parts_mut(self.first.add(token * self.n_rows + rows.start), rows.len()) }
-    }
 }
 
 #[cfg(test)]

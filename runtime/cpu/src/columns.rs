@@ -1,0 +1,33 @@
+//! An output written by several threads.
+
+use std::{marker::PhantomData, ops::Range};
+
+/// `[tokens, n_rows]`, to be written by several threads, each to other rows of every token.
+pub(crate) struct Columns<'a> {
+    first: *mut f32,
+    n_tokens: usize,
+    n_rows: usize,
+    borrowed: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: it is a slice borrowed for writing; `part` leaves it to its caller that no two threads write to one place.
+unsafe impl Sync for Columns<'_> {}
+
+impl<'a> Columns<'a> {
+    pub fn new(out: &'a mut [f32], n_rows: usize) -> Columns<'a> {
+        Columns { first: out.as_mut_ptr(), n_tokens: out.len() / n_rows.max(1), n_rows, borrowed: PhantomData }
+    }
+
+    /// `rows` of `token`.
+    ///
+    /// # Safety
+    /// Nothing else may hold any of these rows.
+    ///
+    /// # Panics
+    /// If they are not there.
+    pub unsafe fn part(&self, token: usize, rows: Range<usize>) -> &'a mut [f32] {
+        assert!(token < self.n_tokens && rows.start <= rows.end && rows.end <= self.n_rows, "within the output");
+        // SAFETY: within the borrowed slice, as just checked, and the caller promises that nobody else holds this part.
+        unsafe { std::slice::from_raw_parts_mut(self.first.add(token * self.n_rows + rows.start), rows.len()) }
+    }
+}

@@ -1,0 +1,374 @@
+//! The product of a strip of 32 rows with a block of tokens.
+//!
+//! One body, [`sweep`], for every instruction set: each is a [`Vector`] and a choice of how many rows and tokens have their sums in registers.
+//! A strip holds its columns in pairs:
+//!
+//! ```text
+//! BF16   words of the 32 rows, the first column in the low half and the second in the high one    128 bytes
+//! F16    the first column of the 32 rows | the second                                         2 x  64 bytes
+//! F32    the first column of the 32 rows | the second                                         2 x 128 bytes
+//! ```
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+use std::slice;
+
+use crate::quantized::Level;
+
+/// Rows of a strip.
+pub(super) const ROWS: usize = 32;
+
+/// Sums of one token.
+pub(super) type Sums = [f32; ROWS];
+
+/// 64 bytes of a strip, so that no register is loaded from two lines of the cache.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line([u8; 64]);
+
+impl Line {
+    pub const ZERO: Line = Line([0; 64]);
+
+    /// All the bytes.
+    pub fn bytes(lines: &[Line]) -> &[u8] {
+        // SAFETY: lines are arrays of bytes one after the other.
+        unsafe { slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
+    }
+
+    /// All the bytes.
+    pub fn bytes_mut(lines: &mut [Line]) -> &mut [u8] {
+        // SAFETY: lines are arrays of bytes one after the other.
+        unsafe { slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
+    }
+}
+
+/// How weights are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    Bf16,
+    F16,
+    F32,
+}
+
+impl Stored {
+    /// Lines of a pair of columns.
+    pub const fn lines(self) -> usize {
+        match self {
+            Stored::Bf16 | Stored::F16 => 2,
+            Stored::F32 => 4,
+        }
+    }
+}
+
+/// Adds the products of `weights`, some pairs of columns of a strip, with as many columns of `sums.len()` tokens, `x`, to `sums`.
+///
+/// # Panics
+/// If that is no number of tokens that blocks have, or the numbers of columns differ.
+pub(super) fn accumulate(level: Level, stored: Stored, weights: &[Line], x: &[f32], sums: &mut [Sums]) {
+    let n_pairs = weights.len() / stored.lines();
+    assert!(weights.len() == n_pairs * stored.lines() && x.len() == 2 * n_pairs * sums.len(), "columns in pairs");
+    assert!(super::tokens::WIDTHS.contains(&sums.len()), "a block of tokens");
+    let run = Run { weights: weights.as_ptr().cast(), n_pairs, x: x.as_ptr(), sums: sums.as_mut_ptr().cast() };
+    // SAFETY: a level is only made where the processor has its instruction sets, and the pointers are to what `Run` says.
+    unsafe { for_stored!(stored, W => by_level!(level, products::<W>(run, sums.len()))) }
+}
+
+/// Converts `weights`, some pairs of columns of a strip, to f32, as they would be stored if they were.
+///
+/// # Panics
+/// If there is not room for as many columns in `panel`.
+pub(super) fn convert(level: Level, stored: Stored, weights: &[Line], panel: &mut [Line]) {
+    let n_pairs = weights.len() / stored.lines();
+    assert!(panel.len() >= n_pairs * Stored::F32.lines(), "room for every column");
+    let (weights, panel) = (weights.as_ptr().cast(), panel.as_mut_ptr().cast());
+    // SAFETY: a level is only made where the processor has its instruction sets, and there are as many pairs in both.
+    unsafe { for_stored!(stored, W => by_level!(level, convert::<W>(weights, n_pairs, panel))) }
+}
+
+macro_rules! for_stored {
+    ($stored:expr, $W:ident => $body:expr) => {
+        match $stored {
+            Stored::Bf16 => {
+                type $W = Bf16;
+                $body
+            }
+            Stored::F16 => {
+                type $W = F16;
+                $body
+            }
+            Stored::F32 => {
+                type $W = F32;
+                $body
+            }
+        }
+    };
+}
+use for_stored;
+
+macro_rules! by_level {
+    ($level:expr, $name:ident::<$W:ident>($($arg:expr),*)) => {
+        match $level {
+            Level::Scalar => portable::$name::<$W>($($arg),*),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::AvxVnni => avx2::$name::<$W>($($arg),*),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Vnni => avx512::$name::<$W>($($arg),*),
+        }
+    };
+}
+use by_level;
+
+/// What a product works on.
+#[derive(Clone, Copy)]
+struct Run {
+    /// `n_pairs` pairs of columns of a strip, aligned to lines.
+    weights: *const u8,
+    n_pairs: usize,
+    /// `[2 * n_pairs, width]`
+    x: *const f32,
+    /// `[width, ROWS]`
+    sums: *mut f32,
+}
+
+/// A vector register of f32.
+///
+/// # Safety
+/// All methods need a processor with the instruction set. Pointers are to as many numbers as the register takes.
+trait Vector: Copy {
+    const LANES: usize;
+    unsafe fn splat(x: f32) -> Self;
+    unsafe fn load(from: *const f32) -> Self;
+    unsafe fn store(self, to: *mut f32);
+    unsafe fn plus(self, other: Self) -> Self;
+    /// `self + w * x`
+    unsafe fn plus_product(self, w: Self, x: Self) -> Self;
+    /// What the low or the high halves of words are as BF16.
+    unsafe fn from_bf16(words: *const u32, high: bool) -> Self;
+    unsafe fn from_f16(halves: *const u16) -> Self;
+}
+
+/// A type of stored weights.
+trait Weight {
+    const LINES: usize;
+    /// Some rows from `row` on of the first or the second column of a pair.
+    ///
+    /// # Safety
+    /// As of [`Vector`]'s methods; `pair` is a pair of columns of a strip that has these rows.
+    unsafe fn load<V: Vector>(pair: *const u8, row: usize, second: bool) -> V;
+}
+
+struct Bf16;
+struct F16;
+struct F32;
+
+impl Weight for Bf16 {
+    const LINES: usize = Stored::Bf16.lines();
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(pair: *const u8, row: usize, second: bool) -> V {
+        // SAFETY: the caller's promises.
+        unsafe { V::from_bf16(pair.cast::<u32>().add(row), second) }
+    }
+}
+
+impl Weight for F16 {
+    const LINES: usize = Stored::F16.lines();
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(pair: *const u8, row: usize, second: bool) -> V {
+        // SAFETY: the caller's promises.
+        unsafe { V::from_f16(pair.cast::<u16>().add(ROWS * usize::from(second) + row)) }
+    }
+}
+
+impl Weight for F32 {
+    const LINES: usize = Stored::F32.lines();
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(pair: *const u8, row: usize, second: bool) -> V {
+        // SAFETY: the caller's promises.
+        unsafe { V::load(pair.cast::<f32>().add(ROWS * usize::from(second) + row)) }
+    }
+}
+
+/// Adds the products of all rows of a strip with the `WIDTH` tokens of a block to their sums: those of `R` registers of rows and `T` tokens at a
+/// time in registers, where `R * V::LANES` divides the rows and `T` the tokens.
+///
+/// # Safety
+/// As of [`Vector`]'s methods; `run` has pointers to what it says, of `WIDTH` tokens.
+#[inline(always)]
+unsafe fn sweep<V: Vector, W: Weight, const R: usize, const T: usize, const WIDTH: usize>(run: Run) {
+    for row in (0..ROWS).step_by(R * V::LANES) {
+        for token in (0..WIDTH).step_by(T) {
+            // SAFETY: the caller's promises; the rows and tokens are within the strip and the block.
+            unsafe { block::<V, W, R, T, WIDTH>(run, row, token) };
+        }
+    }
+}
+
+#[expect(clippy::needless_range_loop, reason = "one index runs through several arrays of registers")]
+#[inline(always)]
+unsafe fn block<V: Vector, W: Weight, const R: usize, const T: usize, const WIDTH: usize>(
+    run: Run,
+    row: usize,
+    token: usize,
+) {
+    // SAFETY: the caller's promises: pairs of columns, columns of x and sums are all there.
+    unsafe {
+        let mut acc = [[V::splat(0.0); R]; T];
+        for p in 0..run.n_pairs {
+            let pair = run.weights.add(p * W::LINES * size_of::<Line>());
+            if WIDTH <= WIDTH_OF_STREAMS {
+                prefetch(pair, W::LINES);
+            }
+            for second in 0..2 {
+                let x = run.x.add((2 * p + second) * WIDTH + token);
+                let mut w = [V::splat(0.0); R];
+                for r in 0..R {
+                    w[r] = W::load(pair, row + r * V::LANES, second == 1);
+                }
+                for t in 0..T {
+                    let x = V::splat(*x.add(t));
+                    for r in 0..R {
+                        acc[t][r] = acc[t][r].plus_product(w[r], x);
+                    }
+                }
+            }
+        }
+        for t in 0..T {
+            for r in 0..R {
+                let sums = run.sums.add((token + t) * ROWS + row + r * V::LANES);
+                V::load(sums).plus(acc[t][r]).store(sums);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As of [`Vector`]'s methods; there are `n_pairs` in `weights`, and room for them in `panel`.
+#[inline(always)]
+unsafe fn convert_pairs<V: Vector, W: Weight>(weights: *const u8, n_pairs: usize, panel: *mut f32) {
+    for p in 0..n_pairs {
+        for second in 0..2 {
+            for row in (0..ROWS).step_by(V::LANES) {
+                // SAFETY: the caller's promises.
+                unsafe {
+                    let w: V = W::load(weights.add(p * W::LINES * size_of::<Line>()), row, second == 1);
+                    w.store(panel.add((2 * p + second) * ROWS + row));
+                }
+            }
+        }
+    }
+}
+
+/// Up to so many tokens the weights, as they come from memory, are what takes the time.
+const WIDTH_OF_STREAMS: usize = 4;
+
+/// How far ahead memory is asked for: more than a page, where a processor's own prefetching ends.
+const AHEAD_BYTES: usize = 6 * 1024;
+
+/// Asks for the `n` lines that lie [`AHEAD_BYTES`] behind `at`. Strips follow one another in the order in which they are read.
+#[inline(always)]
+fn prefetch(at: *const u8, n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..n {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD_BYTES + 64 * line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, n);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tokens::WIDTHS, *};
+
+    /// Lines of `n_pairs` columns with every bit in play but for exponents beyond what weights have.
+    fn weights(stored: Stored, n_pairs: usize) -> Vec<Line> {
+        let mut state = 7u32;
+        let mut lines = vec![Line::ZERO; n_pairs * stored.lines()];
+        let exponent = match stored {
+            Stored::F16 => 0x28,
+            Stored::Bf16 | Stored::F32 => 0x3c,
+        };
+        let size = if stored == Stored::F32 { 4 } else { 2 };
+        for (i, byte) in Line::bytes_mut(&mut lines).iter_mut().enumerate() {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (state >> 24) as u8;
+            if i % size == size - 1 {
+                *byte = *byte & 0x83 | exponent;
+            }
+        }
+        lines
+    }
+
+    fn activations(n: usize) -> Vec<f32> {
+        (0..n).map(|i| (i as f32 * 0.713).sin() * (1.0 + (i % 7) as f32)).collect()
+    }
+
+    /// As [`accumulate`] by the definition, which rounds once.
+    fn defined(stored: Stored, weights: &[Line], x: &[f32], sums: &mut [Sums]) {
+        let n_pairs = weights.len() / stored.lines();
+        let run = Run { weights: weights.as_ptr().cast(), n_pairs, x: x.as_ptr(), sums: sums.as_mut_ptr().cast() };
+        // SAFETY: plain Rust, and pointers to what was just counted.
+        unsafe { for_stored!(stored, W => portable::fused_products::<W>(run, sums.len())) }
+    }
+
+    const ALL: [Stored; 3] = [Stored::Bf16, Stored::F16, Stored::F32];
+
+    #[test]
+    fn every_instruction_set_gives_the_bits_of_the_definition() {
+        for stored in ALL {
+            for width in WIDTHS {
+                for n_pairs in [0, 1, 2, 7, 64] {
+                    let (weights, x) = (weights(stored, n_pairs), activations(2 * n_pairs * width));
+                    let before: Vec<Sums> = activations(width * ROWS).as_chunks().0.to_vec();
+                    let mut expected = before.clone();
+                    defined(stored, &weights, &x, &mut expected);
+                    for level in Level::available() {
+                        let mut found = before.clone();
+                        accumulate(level, stored, &weights, &x, &mut found);
+                        let case = format!("{level:?} {stored:?}: {n_pairs} pairs of columns, {width} tokens");
+                        if level != Level::Scalar || portable::FUSED {
+                            assert_eq!(found, expected, "{case}");
+                        }
+                        for (found, expected) in found.as_flattened().iter().zip(expected.as_flattened()) {
+                            assert!((found - expected).abs() < 1e-4, "{case}: {found}, {expected}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_stored_value_becomes_the_same_f32_at_every_level() {
+        let expected = |stored, bits: u16| match stored {
+            Stored::Bf16 => half::bf16::from_bits(bits).to_f32(),
+            _ => half::f16::from_bits(bits).to_f32(),
+        };
+        for stored in [Stored::Bf16, Stored::F16] {
+            let mut lines = vec![Line::ZERO; 1 << 11];
+            for (i, bytes) in Line::bytes_mut(&mut lines).as_chunks_mut().0.iter_mut().enumerate() {
+                *bytes = (i as u16).to_le_bytes();
+            }
+            for level in Level::available() {
+                let mut panel = vec![Line::ZERO; 1 << 12];
+                convert(level, stored, &lines, &mut panel);
+                for (i, found) in Line::bytes(&panel).as_chunks().0.iter().enumerate() {
+                    let found = f32::from_le_bytes(*found);
+                    // Of a pair of BF16 columns the first is in the low halves of words, of F16 before the second.
+                    let (pair, second, row) = (i / 64, i / 32 % 2, i % 32);
+                    let at = if stored == Stored::Bf16 { 2 * row + second } else { 32 * second + row };
+                    let expected = expected(stored, (64 * pair + at) as u16);
+                    assert!(found == expected || found.is_nan() && expected.is_nan(), "{level:?}: {found}, {expected}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! A matrix in strips of 32 rows.
+//!
+//! ```text
+//! rows 0..32:  columns 0 and 1 | columns 2 and 3 | …      rows 32..64:  …
+//! ```
+//! A thread that computes a run of rows reads one contiguous run of memory. The last strip is filled up with rows of zeros, and an odd number
+//! of columns with another one of zeros.
+
+use std::{cell::RefCell, mem::MaybeUninit, ops::Range};
+
+use half::{bf16, f16};
+use kinfolk_decoder::LoadError;
+use kinfolk_weights::Dtype;
+
+use super::{
+    kernel::{self, Line, ROWS, Stored, Sums},
+    tokens::{Tokens, WIDTHS},
+};
+use crate::{columns::Columns, quantized::Level, team::Team};
+
+/// Columns summed by themselves: an f32 panel of them takes half of a first-level cache, beside the activations of a block of tokens.
+const RUN: usize = 128;
+
+/// Tokens computed before the next strip is: their activations stay in the second-level cache.
+const CHUNK: usize = 8 * WIDTHS[0];
+
+/// A matrix of 16- or 32-bit floats in the kernels' layout.
+#[derive(Debug)]
+pub(crate) struct Tiles {
+    stored: Stored,
+    level: Level,
+    n_rows: usize,
+    n_cols: usize,
+    /// `[strips, pairs of columns, lines of a pair]`
+    lines: Vec<Line>,
+}
+
+/// Bytes that a matrix of `dtype` takes in tiles; `None` for types that have no kernel.
+pub(crate) fn tile_bytes(dtype: Dtype, n_rows: usize, n_cols: usize) -> Option<usize> {
+    n_rows.div_ceil(ROWS).checked_mul(strip_lines(stored(dtype)?, n_cols)?)?.checked_mul(size_of::<Line>())
+}
+
+fn stored(dtype: Dtype) -> Option<Stored> {
+    match dtype {
+        Dtype::BF16 => Some(Stored::Bf16),
+        Dtype::F16 => Some(Stored::F16),
+        Dtype::F32 => Some(Stored::F32),
+        _ => None,
+    }
+}
+
+fn strip_lines(stored: Stored, n_cols: usize) -> Option<usize> {
+    n_cols.div_ceil(2).checked_mul(stored.lines())
+}
+
+impl Tiles {
+    /// Lays a matrix out anew, given its rows. `None` if there is no kernel for its type.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn of_rows<'a>(
+        team: &Team,
+        dtype: Dtype,
+        n_rows: usize,
+        n_cols: usize,
+        row: impl Fn(usize) -> &'a [u8] + Sync,
+    ) -> Result<Option<Tiles>, LoadError> {
+        let Some(stored) = stored(dtype) else { return Ok(None) };
+        let needed_bytes = tile_bytes(dtype, n_rows, n_cols).unwrap_or(usize::MAX);
+        let n_lines = needed_bytes / size_of::<Line>();
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(n_lines).map_err(|_| LoadError::OutOfMemory { needed_bytes: needed_bytes as u64 })?;
+        let of_strip = n_lines / n_rows.div_ceil(ROWS).max(1);
+        // Pages are first touched by the thread that fills them.
+        team.for_each_chunk(&mut lines.spare_capacity_mut()[..n_lines], of_strip, |strip, out| {
+            let lines = zeroed(out);
+            for r in 0..ROWS.min(n_rows - strip * ROWS) {
+                pack_row(stored, row(strip * ROWS + r), r, lines);
+            }
+        });
+        // SAFETY: they were reserved, and every chunk of them has been written to.
+        unsafe { lines.set_len(n_lines) };
+        Ok(Some(Tiles { stored, level: Level::best(), n_rows, n_cols, lines }))
+    }
+
+    /// Bytes in memory.
+    pub fn n_bytes(&self) -> usize {
+        size_of_val(self.lines.as_slice())
+    }
+
+    fn n_strips(&self) -> usize {
+        self.n_rows.div_ceil(ROWS)
+    }
+
+    /// The lines of `strip`.
+    fn strip(&self, strip: usize) -> &[Line] {
+        let len = self.lines.len() / self.n_strips().max(1);
+        &self.lines[strip * len..(strip + 1) * len]
+    }
+
+    /// Decodes row `r` into `out`, `[n_cols]`.
+    pub fn decode_row(&self, r: usize, out: &mut [f32]) {
+        let pairs = self.strip(r / ROWS).chunks_exact(self.stored.lines());
+        for (pair, out) in pairs.zip(out.chunks_mut(2)) {
+            let pair = Line::bytes(pair);
+            for (i, out) in out.iter_mut().enumerate() {
+                let at = position(self.stored, r % ROWS, i);
+                *out = match self.stored {
+                    Stored::Bf16 => bf16::from_le_bytes([pair[at], pair[at + 1]]).to_f32(),
+                    Stored::F16 => f16::from_le_bytes([pair[at], pair[at + 1]]).to_f32(),
+                    Stored::F32 => f32::from_le_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]]),
+                };
+            }
+        }
+    }
+
+    /// `x`, `[tokens, n_cols]`, to `out`, `[tokens, n_rows]`, to which `bias` (`[n_rows]`) is added.
+    ///
+    /// # Cost
+    /// Reads every weight once for each [`CHUNK`] of tokens.
+    pub fn forward(&self, team: &Team, x: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
+        let x = Tokens::new(team, x, self.n_cols);
+        let out = Columns::new(out, self.n_rows);
+        team.for_each_range(self.n_strips(), |strips| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                scratch.fit(&x);
+                for first in (0..x.len()).step_by(CHUNK) {
+                    let tokens = first..(first + CHUNK).min(x.len());
+                    for strip in strips.clone() {
+                        let sums = &mut scratch.sums[..tokens.len()];
+                        self.products(strip, &x, tokens.clone(), bias, &mut scratch.panel, sums);
+                        let rows = strip * ROWS..((strip + 1) * ROWS).min(self.n_rows);
+                        for (token, sums) in tokens.clone().zip(sums) {
+                            // SAFETY: ranges given to different threads have no strip in common, so their rows are distinct.
+                            let out = unsafe { out.part(token, rows.clone()) };
+                            out.copy_from_slice(&sums[..rows.len()]);
+                        }
+                    }
+                }
+            });
+        });
+    }
+
+    /// The products of a strip with `tokens`, to `sums`.
+    fn products(
+        &self,
+        strip: usize,
+        x: &Tokens<'_>,
+        tokens: Range<usize>,
+        bias: Option<&[f32]>,
+        panel: &mut [Line],
+        sums: &mut [Sums],
+    ) {
+        let mut start = [0.0; ROWS];
+        if let Some(bias) = bias {
+            let bias = &bias[strip * ROWS..];
+            let n = bias.len().min(ROWS);
+            start[..n].copy_from_slice(&bias[..n]);
+        }
+        sums.fill(start);
+        for (run, weights) in self.strip(strip).chunks(RUN / 2 * self.stored.lines()).enumerate() {
+            let n_cols = weights.len() / self.stored.lines() * 2;
+            let (mut stored, mut weights) = (self.stored, weights);
+            if converts(&tokens) && stored != Stored::F32 {
+                kernel::convert(self.level, stored, weights, panel);
+                (stored, weights) = (Stored::F32, &panel[..n_cols / 2 * Stored::F32.lines()]);
+            }
+            let mut token = tokens.start;
+            while token < tokens.end {
+                let block = x.block(token);
+                let sums = &mut sums[token - tokens.start..][..block.width];
+                kernel::accumulate(self.level, stored, weights, block.columns(run * RUN, n_cols), sums);
+                token += block.width;
+            }
+        }
+    }
+}
+
+/// Whether a run of weights is converted once for all these tokens, and not in the registers for each block of them.
+fn converts(tokens: &Range<usize>) -> bool {
+    tokens.len() > WIDTHS[0]
+}
+
+/// `lines` as lines of zeros.
+fn zeroed(lines: &mut [MaybeUninit<Line>]) -> &mut [Line] {
+    lines.fill(MaybeUninit::new(Line::ZERO));
+    // SAFETY: they have just been written to.
+    unsafe { &mut *(std::ptr::from_mut(lines) as *mut [Line]) }
+}
+
+/// Lays out one stored row as row `row` of a strip.
+fn pack_row(stored: Stored, bytes: &[u8], row: usize, strip: &mut [Line]) {
+    let size = match stored {
+        Stored::Bf16 | Stored::F16 => 2,
+        Stored::F32 => 4,
+    };
+    let positions = [0, 1].map(|i| position(stored, row, i));
+    let pairs = Line::bytes_mut(strip).chunks_exact_mut(stored.lines() * size_of::<Line>());
+    for (pair, weights) in pairs.zip(bytes.chunks(2 * size)) {
+        for (at, weight) in positions.into_iter().zip(weights.chunks_exact(size)) {
+            pair[at..at + size].copy_from_slice(weight);
+        }
+    }
+}
+
+/// Where in a pair of columns a row has its weight of column `i` of the two.
+fn position(stored: Stored, row: usize, i: usize) -> usize {
+    match stored {
+        Stored::Bf16 => 4 * row + 2 * i,
+        Stored::F16 => 2 * (ROWS * i + row),
+        Stored::F32 => 4 * (ROWS * i + row),
+    }
+}
+
+thread_local! {
+    /// One per thread for the life of the thread, so that no product allocates.
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { panel: Vec::new(), sums: Vec::new() }) };
+}
+
+/// Bytes that a thread works in, at most.
+pub(crate) const SCRATCH_BYTES: u64 =
+    (RUN / 2 * Stored::F32.lines() * size_of::<Line>() + CHUNK * size_of::<Sums>()) as u64;
+
+/// What a thread works in.
+struct Scratch {
+    /// A run of columns of a strip as f32.
+    panel: Vec<Line>,
+    /// Of a chunk of tokens.
+    sums: Vec<Sums>,
+}
+
+impl Scratch {
+    /// Makes room for products with these tokens.
+    fn fit(&mut self, x: &Tokens<'_>) {
+        let n_tokens = x.len().min(CHUNK);
+        if self.sums.len() < n_tokens {
+            self.sums.resize(n_tokens, [0.0; ROWS]);
+        }
+        if converts(&(0..n_tokens)) {
+            self.panel.resize(RUN / 2 * Stored::F32.lines(), Line::ZERO);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kinfolk_weights::quant;
+
+    use super::*;
+
+    const TYPES: [Dtype; 3] = [Dtype::BF16, Dtype::F16, Dtype::F32];
+
+    fn numbers(n: usize) -> Vec<f32> {
+        (0..n).map(|i| (i as f32 * 0.713).sin() * (1.0 + (i % 7) as f32)).collect()
+    }
+
+    fn stored(dtype: Dtype, numbers: &[f32]) -> Vec<u8> {
+        match dtype {
+            Dtype::BF16 => numbers.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
+            Dtype::F16 => numbers.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
+            _ => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        }
+    }
+
+    fn tiles(team: &Team, dtype: Dtype, bytes: &[u8], n_rows: usize, n_cols: usize) -> Tiles {
+        let len = bytes.len() / n_rows;
+        Tiles::of_rows(team, dtype, n_rows, n_cols, |r| &bytes[r * len..(r + 1) * len]).unwrap().unwrap()
+    }
+
+    fn decoded(dtype: Dtype, bytes: &[u8], n: usize) -> Vec<f32> {
+        let mut out = vec![0.0; n];
+        quant::dequantize(dtype, bytes, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn a_row_decodes_to_the_bits_of_the_dequantiser() {
+        let team = Team::new(2);
+        for dtype in TYPES {
+            for (n_rows, n_cols) in [(1, 1), (32, 6), (35, 129), (70, 300)] {
+                let bytes = stored(dtype, &numbers(n_rows * n_cols));
+                let tiles = tiles(&team, dtype, &bytes, n_rows, n_cols);
+                assert_eq!(Some(tiles.n_bytes()), tile_bytes(dtype, n_rows, n_cols));
+                let expected = decoded(dtype, &bytes, n_rows * n_cols);
+                let mut found = vec![f32::NAN; n_rows * n_cols];
+                found.chunks_mut(n_cols).enumerate().for_each(|(r, out)| tiles.decode_row(r, out));
+                assert_eq!(found, expected, "{dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn whole_strips_take_what_the_file_takes() {
+        for dtype in TYPES {
+            assert_eq!(tile_bytes(dtype, 64, 1024), dtype.bytes_for(64 * 1024), "{dtype}");
+        }
+        for dtype in [Dtype::Q4_0, Dtype::IQ4_NL, Dtype::I32] {
+            assert_eq!(tile_bytes(dtype, 64, 1024), None, "{dtype}");
+        }
+        assert_eq!(tile_bytes(Dtype::F32, usize::MAX, usize::MAX), None, "more than can be counted");
+    }
+
+    #[test]
+    fn products_are_those_of_the_stored_weights() {
+        let team = Team::new(2);
+        for dtype in TYPES {
+            for (n_rows, n_cols, n_tokens) in
+                [(1, 1, 1), (1, 257, 3), (35, 129, 13), (64, 128, 7), (96, 300, 100), (33, 64, 1000)]
+            {
+                let bytes = stored(dtype, &numbers(n_rows * n_cols));
+                let tiles = tiles(&team, dtype, &bytes, n_rows, n_cols);
+                let weights = decoded(dtype, &bytes, n_rows * n_cols);
+                let (x, bias) = (numbers(n_tokens * n_cols), numbers(n_rows));
+                let mut found = vec![f32::NAN; n_tokens * n_rows];
+                tiles.forward(&team, &x, Some(&bias), &mut found);
+                for (x, found) in x.chunks(n_cols).zip(found.chunks(n_rows)) {
+                    for ((w, found), bias) in weights.chunks(n_cols).zip(found).zip(&bias) {
+                        let products = || w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+                        let expected = f64::from(*bias) + products().sum::<f64>();
+                        let bound = 1e-6 * (f64::from(bias.abs()) + products().map(f64::abs).sum::<f64>());
+                        let off = (f64::from(*found) - expected).abs();
+                        assert!(off <= bound, "{dtype}, {n_rows} by {n_cols}: {found} for {expected}, bound {bound}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_s_products_do_not_depend_on_other_tokens_or_threads() {
+        let (one, three) = (Team::new(1), Team::new(3));
+        for dtype in TYPES {
+            for n_tokens in [2, 9, 31, 200] {
+                let (n_rows, n_cols) = (83, 300);
+                let bytes = stored(dtype, &numbers(n_rows * n_cols));
+                let tiles = tiles(&one, dtype, &bytes, n_rows, n_cols);
+                let x = numbers(n_tokens * n_cols);
+                let mut together = vec![0.0; n_tokens * n_rows];
+                tiles.forward(&three, &x, None, &mut together);
+                for (x, together) in x.chunks(n_cols).zip(together.chunks(n_rows)) {
+                    let mut alone = vec![0.0; n_rows];
+                    tiles.forward(&one, x, None, &mut alone);
+                    assert_eq!(alone, together, "{dtype}");
+                }
+            }
+        }
+    }
+}
