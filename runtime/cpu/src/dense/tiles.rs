@@ -3,8 +3,8 @@
 //! ```text
 //! rows 0..32:  columns 0 and 1 | columns 2 and 3 | …      rows 32..64:  …
 //! ```
-//! A thread that computes a run of rows reads one contiguous run of memory. The last strip is filled up with rows of zeros, and an odd number
-//! of columns with another one of zeros.
+//! A thread that computes a run of rows reads one contiguous run of memory. The last strip has the rows that are left, and an odd number of
+//! columns is filled up with another one of zeros.
 
 use std::{cell::RefCell, mem::MaybeUninit, ops::Range};
 
@@ -13,7 +13,7 @@ use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
 use super::{
-    kernel::{self, Line, ROWS, Stored, Sums},
+    kernel::{self, Line, Pairs, ROWS, Stored, Sums},
     tokens::{Tokens, WIDTHS},
 };
 use crate::{columns::Columns, quantized::Level, team::Team};
@@ -31,13 +31,13 @@ pub(crate) struct Tiles {
     level: Level,
     n_rows: usize,
     n_cols: usize,
-    /// `[strips, pairs of columns, lines of a pair]`
+    /// `[strips, pairs of columns, bytes of a pair]`, and what kernels read behind the last strip.
     lines: Vec<Line>,
 }
 
 /// Bytes that a matrix of `dtype` takes in tiles; `None` for types that have no kernel.
 pub(crate) fn tile_bytes(dtype: Dtype, n_rows: usize, n_cols: usize) -> Option<usize> {
-    n_rows.div_ceil(ROWS).checked_mul(strip_lines(stored(dtype)?, n_cols)?)?.checked_mul(size_of::<Line>())
+    n_rows.checked_mul(n_cols.div_ceil(2))?.checked_mul(stored(dtype)?.pair_bytes(1))
 }
 
 fn stored(dtype: Dtype) -> Option<Stored> {
@@ -47,10 +47,6 @@ fn stored(dtype: Dtype) -> Option<Stored> {
         Dtype::F32 => Some(Stored::F32),
         _ => None,
     }
-}
-
-fn strip_lines(stored: Stored, n_cols: usize) -> Option<usize> {
-    n_cols.div_ceil(2).checked_mul(stored.lines())
 }
 
 impl Tiles {
@@ -67,15 +63,20 @@ impl Tiles {
     ) -> Result<Option<Tiles>, LoadError> {
         let Some(stored) = stored(dtype) else { return Ok(None) };
         let needed_bytes = tile_bytes(dtype, n_rows, n_cols).unwrap_or(usize::MAX);
-        let n_lines = needed_bytes / size_of::<Line>();
+        let out_of_memory = || LoadError::OutOfMemory { needed_bytes: needed_bytes as u64 };
+        let of_strip = |rows| Pairs::readable_bytes(stored, rows, n_cols.div_ceil(2)).div_ceil(size_of::<Line>());
         let mut lines = Vec::new();
-        lines.try_reserve_exact(n_lines).map_err(|_| LoadError::OutOfMemory { needed_bytes: needed_bytes as u64 })?;
-        let of_strip = n_lines / n_rows.div_ceil(ROWS).max(1);
+        // First as if it were all, so that the numbers below can be counted.
+        lines.try_reserve_exact(needed_bytes / size_of::<Line>()).map_err(|_| out_of_memory())?;
+        let n_lines =
+            n_rows / ROWS * of_strip(ROWS) + if n_rows.is_multiple_of(ROWS) { 0 } else { of_strip(n_rows % ROWS) };
+        lines.try_reserve_exact(n_lines).map_err(|_| out_of_memory())?;
         // Pages are first touched by the thread that fills them.
-        team.for_each_chunk(&mut lines.spare_capacity_mut()[..n_lines], of_strip, |strip, out| {
-            let lines = zeroed(out);
-            for r in 0..ROWS.min(n_rows - strip * ROWS) {
-                pack_row(stored, row(strip * ROWS + r), r, lines);
+        team.for_each_chunk(&mut lines.spare_capacity_mut()[..n_lines], of_strip(ROWS), |strip, out| {
+            let strip_rows = strip * ROWS..((strip + 1) * ROWS).min(n_rows);
+            let bytes = Line::bytes_mut(zeroed(out));
+            for r in strip_rows.clone() {
+                pack_row(stored, row(r), r % ROWS, strip_rows.len(), bytes);
             }
         });
         // SAFETY: they were reserved, and every chunk of them has been written to.
@@ -83,29 +84,34 @@ impl Tiles {
         Ok(Some(Tiles { stored, level: Level::best(), n_rows, n_cols, lines }))
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory, without the at most four lines behind a last strip.
     pub fn n_bytes(&self) -> usize {
-        size_of_val(self.lines.as_slice())
+        self.n_rows * self.n_cols.div_ceil(2) * self.stored.pair_bytes(1)
     }
 
     fn n_strips(&self) -> usize {
         self.n_rows.div_ceil(ROWS)
     }
 
-    /// The lines of `strip`.
-    fn strip(&self, strip: usize) -> &[Line] {
-        let len = self.lines.len() / self.n_strips().max(1);
-        &self.lines[strip * len..(strip + 1) * len]
+    fn strip_rows(&self, strip: usize) -> Range<usize> {
+        strip * ROWS..((strip + 1) * ROWS).min(self.n_rows)
+    }
+
+    /// `n_pairs` pairs of columns of `strip` from the `first` on.
+    fn pairs(&self, strip: usize, first: usize, n_pairs: usize) -> Pairs<'_> {
+        let (stored, n_rows) = (self.stored, self.strip_rows(strip).len());
+        let start = strip * self.n_cols.div_ceil(2) * stored.pair_bytes(ROWS) + first * stored.pair_bytes(n_rows);
+        let n_bytes = Pairs::readable_bytes(stored, n_rows, n_pairs);
+        Pairs { stored, n_rows, n_pairs, bytes: &Line::bytes(&self.lines)[start..][..n_bytes] }
     }
 
     /// Decodes row `r` into `out`, `[n_cols]`.
     pub fn decode_row(&self, r: usize, out: &mut [f32]) {
-        let pairs = self.strip(r / ROWS).chunks_exact(self.stored.lines());
-        for (pair, out) in pairs.zip(out.chunks_mut(2)) {
-            let pair = Line::bytes(pair);
+        let Pairs { stored, n_rows, bytes, .. } = self.pairs(r / ROWS, 0, self.n_cols.div_ceil(2));
+        for (pair, out) in bytes.chunks(stored.pair_bytes(n_rows)).zip(out.chunks_mut(2)) {
             for (i, out) in out.iter_mut().enumerate() {
-                let at = position(self.stored, r % ROWS, i);
-                *out = match self.stored {
+                let at = position(stored, n_rows, r % ROWS, i);
+                *out = match stored {
                     Stored::Bf16 => bf16::from_le_bytes([pair[at], pair[at + 1]]).to_f32(),
                     Stored::F16 => f16::from_le_bytes([pair[at], pair[at + 1]]).to_f32(),
                     Stored::F32 => f32::from_le_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]]),
@@ -129,7 +135,7 @@ impl Tiles {
                     for strip in strips.clone() {
                         let sums = &mut scratch.sums[..tokens.len()];
                         self.products(strip, &x, tokens.clone(), bias, &mut scratch.panel, sums);
-                        let rows = strip * ROWS..((strip + 1) * ROWS).min(self.n_rows);
+                        let rows = self.strip_rows(strip);
                         for (token, sums) in tokens.clone().zip(sums) {
                             // SAFETY: ranges given to different threads have no strip in common, so their rows are distinct.
                             let out = unsafe { out.part(token, rows.clone()) };
@@ -153,32 +159,32 @@ impl Tiles {
     ) {
         let mut start = [0.0; ROWS];
         if let Some(bias) = bias {
-            let bias = &bias[strip * ROWS..];
-            let n = bias.len().min(ROWS);
-            start[..n].copy_from_slice(&bias[..n]);
+            let bias = &bias[self.strip_rows(strip)];
+            start[..bias.len()].copy_from_slice(bias);
         }
         sums.fill(start);
-        for (run, weights) in self.strip(strip).chunks(RUN / 2 * self.stored.lines()).enumerate() {
-            let n_cols = weights.len() / self.stored.lines() * 2;
-            let (mut stored, mut weights) = (self.stored, weights);
-            if converts(&tokens) && stored != Stored::F32 {
-                kernel::convert(self.level, stored, weights, panel);
-                (stored, weights) = (Stored::F32, &panel[..n_cols / 2 * Stored::F32.lines()]);
+        let converts = self.stored != Stored::F32 && converts(tokens.len());
+        for column in (0..self.n_cols).step_by(RUN) {
+            let n_pairs = (self.n_cols - column).min(RUN).div_ceil(2);
+            let mut weights = self.pairs(strip, column / 2, n_pairs);
+            if converts {
+                kernel::convert(self.level, weights, panel);
+                weights = Pairs { stored: Stored::F32, n_rows: ROWS, n_pairs, bytes: Line::bytes(panel) };
             }
             let mut token = tokens.start;
             while token < tokens.end {
                 let block = x.block(token);
                 let sums = &mut sums[token - tokens.start..][..block.width];
-                kernel::accumulate(self.level, stored, weights, block.columns(run * RUN, n_cols), sums);
+                kernel::accumulate(self.level, weights, block.columns(column, 2 * n_pairs), sums);
                 token += block.width;
             }
         }
     }
 }
 
-/// Whether a run of weights is converted once for all these tokens, and not in the registers for each block of them.
-fn converts(tokens: &Range<usize>) -> bool {
-    tokens.len() > WIDTHS[0]
+/// Whether a run of weights is converted once for so many tokens, and not in the registers for each block of them.
+fn converts(n_tokens: usize) -> bool {
+    n_tokens > WIDTHS[0]
 }
 
 /// `lines` as lines of zeros.
@@ -188,27 +194,23 @@ fn zeroed(lines: &mut [MaybeUninit<Line>]) -> &mut [Line] {
     unsafe { &mut *(std::ptr::from_mut(lines) as *mut [Line]) }
 }
 
-/// Lays out one stored row as row `row` of a strip.
-fn pack_row(stored: Stored, bytes: &[u8], row: usize, strip: &mut [Line]) {
-    let size = match stored {
-        Stored::Bf16 | Stored::F16 => 2,
-        Stored::F32 => 4,
-    };
-    let positions = [0, 1].map(|i| position(stored, row, i));
-    let pairs = Line::bytes_mut(strip).chunks_exact_mut(stored.lines() * size_of::<Line>());
-    for (pair, weights) in pairs.zip(bytes.chunks(2 * size)) {
+/// Lays out one stored row as row `row` of a strip of `n_rows`.
+fn pack_row(stored: Stored, bytes: &[u8], row: usize, n_rows: usize, strip: &mut [u8]) {
+    let size = stored.size();
+    let positions = [0, 1].map(|i| position(stored, n_rows, row, i));
+    for (pair, weights) in strip.chunks_mut(stored.pair_bytes(n_rows)).zip(bytes.chunks(2 * size)) {
         for (at, weight) in positions.into_iter().zip(weights.chunks_exact(size)) {
             pair[at..at + size].copy_from_slice(weight);
         }
     }
 }
 
-/// Where in a pair of columns a row has its weight of column `i` of the two.
-fn position(stored: Stored, row: usize, i: usize) -> usize {
+/// Where in a pair of columns of `n_rows` a row has its weight of column `i` of the two.
+fn position(stored: Stored, n_rows: usize, row: usize, i: usize) -> usize {
     match stored {
         Stored::Bf16 => 4 * row + 2 * i,
-        Stored::F16 => 2 * (ROWS * i + row),
-        Stored::F32 => 4 * (ROWS * i + row),
+        Stored::F16 => 2 * (n_rows * i + row),
+        Stored::F32 => 4 * (n_rows * i + row),
     }
 }
 
@@ -218,8 +220,7 @@ thread_local! {
 }
 
 /// Bytes that a thread works in, at most.
-pub(crate) const SCRATCH_BYTES: u64 =
-    (RUN / 2 * Stored::F32.lines() * size_of::<Line>() + CHUNK * size_of::<Sums>()) as u64;
+pub(crate) const SCRATCH_BYTES: u64 = (RUN / 2 * Stored::F32.pair_bytes(ROWS) + CHUNK * size_of::<Sums>()) as u64;
 
 /// What a thread works in.
 struct Scratch {
@@ -236,8 +237,8 @@ impl Scratch {
         if self.sums.len() < n_tokens {
             self.sums.resize(n_tokens, [0.0; ROWS]);
         }
-        if converts(&(0..n_tokens)) {
-            self.panel.resize(RUN / 2 * Stored::F32.lines(), Line::ZERO);
+        if converts(n_tokens) {
+            self.panel.resize(RUN / 2 * Stored::F32.pair_bytes(ROWS) / size_of::<Line>(), Line::ZERO);
         }
     }
 }
@@ -290,9 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn whole_strips_take_what_the_file_takes() {
+    fn an_even_number_of_columns_takes_what_the_file_takes() {
         for dtype in TYPES {
-            assert_eq!(tile_bytes(dtype, 64, 1024), dtype.bytes_for(64 * 1024), "{dtype}");
+            for n_rows in [1, 33, 64] {
+                assert_eq!(tile_bytes(dtype, n_rows, 1026), dtype.bytes_for(n_rows * 1026), "{dtype}");
+            }
         }
         for dtype in [Dtype::Q4_0, Dtype::IQ4_NL, Dtype::I32] {
             assert_eq!(tile_bytes(dtype, 64, 1024), None, "{dtype}");

@@ -19,9 +19,9 @@ pub unsafe fn products<W: Weight>(run: Run, width: usize) {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn convert<W: Weight>(weights: *const u8, n_pairs: usize, panel: *mut f32) {
+pub unsafe fn convert<W: Weight>(run: Run, panel: *mut f32) {
     // SAFETY: the caller's promises; the instruction sets are this function's.
-    unsafe { convert_pairs::<__m256, W>(weights, n_pairs, panel) }
+    unsafe { convert_pairs::<__m256, W>(run, panel) }
 }
 
 // SAFETY of every block below: the promises of the trait.

@@ -8,6 +8,8 @@
 //! F16    the first column of the 32 rows | the second                                         2 x  64 bytes
 //! F32    the first column of the 32 rows | the second                                         2 x 128 bytes
 //! ```
+//! A strip of fewer rows, a matrix's last, has fewer in each column and no gaps. Registers then take some of the next column's along, and
+//! the sums of rows that are not there are anything.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -55,38 +57,71 @@ pub(super) enum Stored {
 }
 
 impl Stored {
-    /// Lines of a pair of columns.
-    pub const fn lines(self) -> usize {
+    /// Bytes of a weight.
+    pub const fn size(self) -> usize {
         match self {
             Stored::Bf16 | Stored::F16 => 2,
             Stored::F32 => 4,
         }
     }
+
+    /// Bytes of a pair of columns of `n_rows`.
+    pub const fn pair_bytes(self, n_rows: usize) -> usize {
+        2 * self.size() * n_rows
+    }
 }
 
-/// Adds the products of `weights`, some pairs of columns of a strip, with as many columns of `sums.len()` tokens, `x`, to `sums`.
+/// Some pairs of columns of a strip.
+#[derive(Clone, Copy)]
+pub(super) struct Pairs<'a> {
+    pub stored: Stored,
+    /// Of the strip, at most [`ROWS`].
+    pub n_rows: usize,
+    pub n_pairs: usize,
+    /// The pairs, and at least as much behind them as a pair of [`ROWS`] has more than one of `n_rows`.
+    pub bytes: &'a [u8],
+}
+
+impl Pairs<'_> {
+    /// What `n_pairs` take, with what is read behind them.
+    pub const fn readable_bytes(stored: Stored, n_rows: usize, n_pairs: usize) -> usize {
+        match n_pairs {
+            0 => 0,
+            _ => (n_pairs - 1) * stored.pair_bytes(n_rows) + stored.pair_bytes(ROWS),
+        }
+    }
+
+    fn check(&self) {
+        assert!(self.n_rows <= ROWS, "a strip");
+        assert!(self.bytes.len() >= Self::readable_bytes(self.stored, self.n_rows, self.n_pairs), "pairs of columns");
+        assert!(self.bytes.as_ptr().cast::<f32>().is_aligned(), "weights where they can be read");
+    }
+}
+
+/// Adds the products of `weights` with as many columns of `sums.len()` tokens, `x`, to `sums`.
 ///
 /// # Panics
 /// If that is no number of tokens that blocks have, or the numbers of columns differ.
-pub(super) fn accumulate(level: Level, stored: Stored, weights: &[Line], x: &[f32], sums: &mut [Sums]) {
-    let n_pairs = weights.len() / stored.lines();
-    assert!(weights.len() == n_pairs * stored.lines() && x.len() == 2 * n_pairs * sums.len(), "columns in pairs");
+pub(super) fn accumulate(level: Level, weights: Pairs<'_>, x: &[f32], sums: &mut [Sums]) {
+    weights.check();
+    assert!(x.len() == 2 * weights.n_pairs * sums.len(), "as many columns");
     assert!(super::tokens::WIDTHS.contains(&sums.len()), "a block of tokens");
-    let run = Run { weights: weights.as_ptr().cast(), n_pairs, x: x.as_ptr(), sums: sums.as_mut_ptr().cast() };
+    let run = Run::new(weights, x, sums);
     // SAFETY: a level is only made where the processor has its instruction sets, and the pointers are to what `Run` says.
-    unsafe { for_stored!(stored, W => by_level!(level, products::<W>(run, sums.len()))) }
+    unsafe { for_stored!(weights.stored, W => by_level!(level, products::<W>(run, sums.len()))) }
 }
 
-/// Converts `weights`, some pairs of columns of a strip, to f32, as they would be stored if they were.
+/// Converts `weights` to f32 in `panel`, as a strip of [`ROWS`] would be stored if it were.
 ///
 /// # Panics
-/// If there is not room for as many columns in `panel`.
-pub(super) fn convert(level: Level, stored: Stored, weights: &[Line], panel: &mut [Line]) {
-    let n_pairs = weights.len() / stored.lines();
-    assert!(panel.len() >= n_pairs * Stored::F32.lines(), "room for every column");
-    let (weights, panel) = (weights.as_ptr().cast(), panel.as_mut_ptr().cast());
+/// If there is not room for as many columns.
+pub(super) fn convert(level: Level, weights: Pairs<'_>, panel: &mut [Line]) {
+    weights.check();
+    assert!(size_of_val(panel) >= weights.n_pairs * Stored::F32.pair_bytes(ROWS), "room for every column");
+    let run = Run::new(weights, &[], &mut []);
+    let panel = panel.as_mut_ptr().cast();
     // SAFETY: a level is only made where the processor has its instruction sets, and there are as many pairs in both.
-    unsafe { for_stored!(stored, W => by_level!(level, convert::<W>(weights, n_pairs, panel))) }
+    unsafe { for_stored!(weights.stored, W => by_level!(level, convert::<W>(run, panel))) }
 }
 
 macro_rules! for_stored {
@@ -125,13 +160,21 @@ use by_level;
 /// What a product works on.
 #[derive(Clone, Copy)]
 struct Run {
-    /// `n_pairs` pairs of columns of a strip, aligned to lines.
+    /// As in [`Pairs`].
     weights: *const u8,
+    n_rows: usize,
     n_pairs: usize,
     /// `[2 * n_pairs, width]`
     x: *const f32,
     /// `[width, ROWS]`
     sums: *mut f32,
+}
+
+impl Run {
+    fn new(weights: Pairs<'_>, x: &[f32], sums: &mut [Sums]) -> Run {
+        let Pairs { n_rows, n_pairs, bytes, .. } = weights;
+        Run { weights: bytes.as_ptr(), n_rows, n_pairs, x: x.as_ptr(), sums: sums.as_mut_ptr().cast() }
+    }
 }
 
 /// A vector register of f32.
@@ -153,12 +196,12 @@ trait Vector: Copy {
 
 /// A type of stored weights.
 trait Weight {
-    const LINES: usize;
-    /// Some rows from `row` on of the first or the second column of a pair.
+    const STORED: Stored;
+    /// Some rows from `row` on of the first or the second column of a pair of `n_rows`.
     ///
     /// # Safety
-    /// As of [`Vector`]'s methods; `pair` is a pair of columns of a strip that has these rows.
-    unsafe fn load<V: Vector>(pair: *const u8, row: usize, second: bool) -> V;
+    /// As of [`Vector`]'s methods; `pair` is a pair of columns of a strip, and what follows as [`Pairs`] has it.
+    unsafe fn load<V: Vector>(pair: *const u8, n_rows: usize, row: usize, second: bool) -> V;
 }
 
 struct Bf16;
@@ -166,32 +209,32 @@ struct F16;
 struct F32;
 
 impl Weight for Bf16 {
-    const LINES: usize = Stored::Bf16.lines();
+    const STORED: Stored = Stored::Bf16;
 
     #[inline(always)]
-    unsafe fn load<V: Vector>(pair: *const u8, row: usize, second: bool) -> V {
+    unsafe fn load<V: Vector>(pair: *const u8, _n_rows: usize, row: usize, second: bool) -> V {
         // SAFETY: the caller's promises.
         unsafe { V::from_bf16(pair.cast::<u32>().add(row), second) }
     }
 }
 
 impl Weight for F16 {
-    const LINES: usize = Stored::F16.lines();
+    const STORED: Stored = Stored::F16;
 
     #[inline(always)]
-    unsafe fn load<V: Vector>(pair: *const u8, row: usize, second: bool) -> V {
+    unsafe fn load<V: Vector>(pair: *const u8, n_rows: usize, row: usize, second: bool) -> V {
         // SAFETY: the caller's promises.
-        unsafe { V::from_f16(pair.cast::<u16>().add(ROWS * usize::from(second) + row)) }
+        unsafe { V::from_f16(pair.cast::<u16>().add(n_rows * usize::from(second) + row)) }
     }
 }
 
 impl Weight for F32 {
-    const LINES: usize = Stored::F32.lines();
+    const STORED: Stored = Stored::F32;
 
     #[inline(always)]
-    unsafe fn load<V: Vector>(pair: *const u8, row: usize, second: bool) -> V {
+    unsafe fn load<V: Vector>(pair: *const u8, n_rows: usize, row: usize, second: bool) -> V {
         // SAFETY: the caller's promises.
-        unsafe { V::load(pair.cast::<f32>().add(ROWS * usize::from(second) + row)) }
+        unsafe { V::load(pair.cast::<f32>().add(n_rows * usize::from(second) + row)) }
     }
 }
 
@@ -221,15 +264,15 @@ unsafe fn block<V: Vector, W: Weight, const R: usize, const T: usize, const WIDT
     unsafe {
         let mut acc = [[V::splat(0.0); R]; T];
         for p in 0..run.n_pairs {
-            let pair = run.weights.add(p * W::LINES * size_of::<Line>());
+            let pair = run.weights.add(p * W::STORED.pair_bytes(run.n_rows));
             if WIDTH <= WIDTH_OF_STREAMS {
-                prefetch(pair, W::LINES);
+                prefetch(pair, W::STORED.pair_bytes(ROWS));
             }
             for second in 0..2 {
                 let x = run.x.add((2 * p + second) * WIDTH + token);
                 let mut w = [V::splat(0.0); R];
                 for r in 0..R {
-                    w[r] = W::load(pair, row + r * V::LANES, second == 1);
+                    w[r] = W::load(pair, run.n_rows, row + r * V::LANES, second == 1);
                 }
                 for t in 0..T {
                     let x = V::splat(*x.add(t));
@@ -249,15 +292,16 @@ unsafe fn block<V: Vector, W: Weight, const R: usize, const T: usize, const WIDT
 }
 
 /// # Safety
-/// As of [`Vector`]'s methods; there are `n_pairs` in `weights`, and room for them in `panel`.
+/// As of [`Vector`]'s methods; `run` has pointers to the weights it says, and `panel` to room for as many pairs of [`ROWS`].
 #[inline(always)]
-unsafe fn convert_pairs<V: Vector, W: Weight>(weights: *const u8, n_pairs: usize, panel: *mut f32) {
-    for p in 0..n_pairs {
+unsafe fn convert_pairs<V: Vector, W: Weight>(run: Run, panel: *mut f32) {
+    for p in 0..run.n_pairs {
         for second in 0..2 {
             for row in (0..ROWS).step_by(V::LANES) {
                 // SAFETY: the caller's promises.
                 unsafe {
-                    let w: V = W::load(weights.add(p * W::LINES * size_of::<Line>()), row, second == 1);
+                    let pair = run.weights.add(p * W::STORED.pair_bytes(run.n_rows));
+                    let w: V = W::load(pair, run.n_rows, row, second == 1);
                     w.store(panel.add((2 * p + second) * ROWS + row));
                 }
             }
@@ -271,14 +315,14 @@ const WIDTH_OF_STREAMS: usize = 4;
 /// How far ahead memory is asked for: more than a page, where a processor's own prefetching ends.
 const AHEAD_BYTES: usize = 6 * 1024;
 
-/// Asks for the `n` lines that lie [`AHEAD_BYTES`] behind `at`. Strips follow one another in the order in which they are read.
+/// Asks for the `n` bytes that lie [`AHEAD_BYTES`] behind `at`. Strips follow one another in the order in which they are read.
 #[inline(always)]
 fn prefetch(at: *const u8, n: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in 0..n {
+    for line in (0..n).step_by(size_of::<Line>()) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD_BYTES + 64 * line).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD_BYTES + line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (at, n);
@@ -289,18 +333,17 @@ mod tests {
     use super::{super::tokens::WIDTHS, *};
 
     /// Lines of `n_pairs` columns with every bit in play but for exponents beyond what weights have.
-    fn weights(stored: Stored, n_pairs: usize) -> Vec<Line> {
+    fn lines(stored: Stored, n_pairs: usize) -> Vec<Line> {
         let mut state = 7u32;
-        let mut lines = vec![Line::ZERO; n_pairs * stored.lines()];
+        let mut lines = vec![Line::ZERO; n_pairs * stored.pair_bytes(ROWS) / size_of::<Line>()];
         let exponent = match stored {
             Stored::F16 => 0x28,
             Stored::Bf16 | Stored::F32 => 0x3c,
         };
-        let size = if stored == Stored::F32 { 4 } else { 2 };
         for (i, byte) in Line::bytes_mut(&mut lines).iter_mut().enumerate() {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *byte = (state >> 24) as u8;
-            if i % size == size - 1 {
+            if i % stored.size() == stored.size() - 1 {
                 *byte = *byte & 0x83 | exponent;
             }
         }
@@ -312,32 +355,32 @@ mod tests {
     }
 
     /// As [`accumulate`] by the definition, which rounds once.
-    fn defined(stored: Stored, weights: &[Line], x: &[f32], sums: &mut [Sums]) {
-        let n_pairs = weights.len() / stored.lines();
-        let run = Run { weights: weights.as_ptr().cast(), n_pairs, x: x.as_ptr(), sums: sums.as_mut_ptr().cast() };
+    fn defined(weights: Pairs<'_>, x: &[f32], sums: &mut [Sums]) {
+        let run = Run::new(weights, x, sums);
         // SAFETY: plain Rust, and pointers to what was just counted.
-        unsafe { for_stored!(stored, W => portable::fused_products::<W>(run, sums.len())) }
+        unsafe { for_stored!(weights.stored, W => portable::fused_products::<W>(run, sums.len())) }
     }
 
     const ALL: [Stored; 3] = [Stored::Bf16, Stored::F16, Stored::F32];
 
     #[test]
     fn every_instruction_set_gives_the_bits_of_the_definition() {
-        for stored in ALL {
-            for width in WIDTHS {
-                for n_pairs in [0, 1, 2, 7, 64] {
-                    let (weights, x) = (weights(stored, n_pairs), activations(2 * n_pairs * width));
-                    let before: Vec<Sums> = activations(width * ROWS).as_chunks().0.to_vec();
-                    let mut expected = before.clone();
-                    defined(stored, &weights, &x, &mut expected);
-                    for level in Level::available() {
-                        let mut found = before.clone();
-                        accumulate(level, stored, &weights, &x, &mut found);
-                        let case = format!("{level:?} {stored:?}: {n_pairs} pairs of columns, {width} tokens");
+        for (stored, n_rows) in ALL.into_iter().flat_map(|stored| [1, 7, 16, 32].map(|n_rows| (stored, n_rows))) {
+            for (width, n_pairs) in WIDTHS.into_iter().flat_map(|width| [0, 1, 2, 7, 64].map(|n| (width, n))) {
+                let (lines, x) = (lines(stored, n_pairs), activations(2 * n_pairs * width));
+                let weights = Pairs { stored, n_rows, n_pairs, bytes: Line::bytes(&lines) };
+                let before: Vec<Sums> = activations(width * ROWS).as_chunks().0.to_vec();
+                let mut expected = before.clone();
+                defined(weights, &x, &mut expected);
+                for level in Level::available() {
+                    let mut found = before.clone();
+                    accumulate(level, weights, &x, &mut found);
+                    let case = format!("{level:?} {stored:?}: {n_rows} rows, {n_pairs} pairs, {width} tokens");
+                    for (found, expected) in found.iter().zip(&expected) {
                         if level != Level::Scalar || portable::FUSED {
-                            assert_eq!(found, expected, "{case}");
+                            assert_eq!(found[..n_rows], expected[..n_rows], "{case}");
                         }
-                        for (found, expected) in found.as_flattened().iter().zip(expected.as_flattened()) {
+                        for (found, expected) in found[..n_rows].iter().zip(expected) {
                             assert!((found - expected).abs() < 1e-4, "{case}: {found}, {expected}");
                         }
                     }
@@ -359,7 +402,8 @@ mod tests {
             }
             for level in Level::available() {
                 let mut panel = vec![Line::ZERO; 1 << 12];
-                convert(level, stored, &lines, &mut panel);
+                let weights = Pairs { stored, n_rows: ROWS, n_pairs: 1 << 10, bytes: Line::bytes(&lines) };
+                convert(level, weights, &mut panel);
                 for (i, found) in Line::bytes(&panel).as_chunks().0.iter().enumerate() {
                     let found = f32::from_le_bytes(*found);
                     // Of a pair of BF16 columns the first is in the low halves of words, of F16 before the second.

@@ -36,9 +36,9 @@ unsafe fn sized<W: Weight, const FMA: bool>(run: Run, width: usize) {
     }
 }
 
-pub unsafe fn convert<W: Weight>(weights: *const u8, n_pairs: usize, panel: *mut f32) {
+pub unsafe fn convert<W: Weight>(run: Run, panel: *mut f32) {
     // SAFETY: the caller's promises; plain Rust needs no instruction set.
-    unsafe { convert_pairs::<Lanes<false>, W>(weights, n_pairs, panel) }
+    unsafe { convert_pairs::<Lanes<false>, W>(run, panel) }
 }
 
 // SAFETY of every block below: the promises of the trait; numbers may lie anywhere in a line.
