@@ -18,6 +18,10 @@ impl<'a> Columns<'a> {
         Columns { first: out.as_mut_ptr(), n_tokens: out.len() / n_rows.max(1), n_rows, borrowed: PhantomData }
     }
 
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+
     /// `rows` of `token`.
     ///
     /// # Safety

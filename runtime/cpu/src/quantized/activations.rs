@@ -4,33 +4,37 @@
 //! nobody else.
 //!
 //! ```text
-//! scale 4 | scale · Σ codes 4 | Σ of each half's codes 4 x 2 | codes 32 per plane
+//! scale 4 | scale · Σ codes 4 | Σ of each half's codes 4 x 2 | codes 32 x 2 planes
 //! ```
-//! One plane holds codes of 8 bits. Two planes hold codes of 16 bits as `256 · first + second`.
+//! The two planes of bytes are a code of 16 bits, `256 · first + second`.
 
 use std::cell::OnceCell;
 
+#[cfg(target_arch = "x86_64")]
+use super::kernel::amx;
 use super::level::{Level, compiled_per_level};
 use crate::team::Team;
 
 /// Columns that share a scale.
 pub(super) const GROUP: usize = 32;
 
-/// Planes of codes. The second costs half as much time again in products with many tokens and nothing in those with one, and makes the
-/// difference from f32 a hundred times smaller: `PERFORMANCE.md` has the numbers.
+/// Planes of codes. One alone would be a third faster in products with many tokens and no faster in those with one, and a hundred times
+/// further from f32: `PERFORMANCE.md` has the numbers.
 pub(super) const PLANES: usize = 2;
 
 /// The inputs of one or several projections, quantised once when first asked for.
 pub(crate) struct Activations<'a> {
     /// `[tokens, n_cols]`
     pub x: &'a [f32],
-    groups: OnceCell<Vec<Group<PLANES>>>,
+    groups: OnceCell<Vec<Group>>,
+    #[cfg(target_arch = "x86_64")]
+    blocks: OnceCell<Vec<amx::Block>>,
 }
 
 /// 32 quantised activations.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Group<const PLANES: usize> {
+pub(super) struct Group {
     pub scale: f32,
     /// `scale · Σ codes`
     pub scaled_sum: f32,
@@ -41,19 +45,30 @@ pub(super) struct Group<const PLANES: usize> {
 
 impl<'a> Activations<'a> {
     pub fn new(x: &'a [f32]) -> Activations<'a> {
-        Activations { x, groups: OnceCell::new() }
+        Activations {
+            x,
+            groups: OnceCell::new(),
+            #[cfg(target_arch = "x86_64")]
+            blocks: OnceCell::new(),
+        }
     }
 
     /// `[tokens, groups]`
-    pub(super) fn groups(&self, team: &Team) -> &[Group<PLANES>] {
+    pub(super) fn groups(&self, team: &Team) -> &[Group] {
         self.groups.get_or_init(|| quantize(team, self.x))
+    }
+
+    /// `[blocks of 16 tokens, groups]`, of rows of `n_cols`. The last block is filled up with zeros.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn blocks(&self, team: &Team, n_cols: usize) -> &[amx::Block] {
+        self.blocks.get_or_init(|| quantize_blocks(team, self.x, n_cols))
     }
 }
 
 /// Groups quantised at a time by one thread: less is not worth waking another for.
 const CHUNK: usize = 64;
 
-fn quantize(team: &Team, x: &[f32]) -> Vec<Group<PLANES>> {
+fn quantize(team: &Team, x: &[f32]) -> Vec<Group> {
     let level = Level::best();
     let mut groups = vec![Group::NONE; x.len() / GROUP];
     team.for_each_chunk(&mut groups, CHUNK, |chunk, groups| {
@@ -63,34 +78,46 @@ fn quantize(team: &Team, x: &[f32]) -> Vec<Group<PLANES>> {
     groups
 }
 
-impl<const PLANES: usize> Group<PLANES> {
-    const NONE: Group<PLANES> = Group { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [[0; GROUP]; PLANES] };
-
-    /// Quantises `x` into as many `groups` as it fills.
-    pub fn fill(level: Level, x: &[f32], groups: &mut [Group<PLANES>]) {
-        // The macro's functions take types, so the number of planes is told by a type.
-        run(level, x, groups);
-        compiled_per_level!(run = each [G: Quantize] (x: &[f32], groups: &mut [G]));
-    }
+#[cfg(target_arch = "x86_64")]
+fn quantize_blocks(team: &Team, x: &[f32], n_cols: usize) -> Vec<amx::Block> {
+    let level = Level::best();
+    let n_groups = n_cols / GROUP;
+    let n_blocks = (x.len() / n_cols).div_ceil(amx::TOKENS);
+    let mut blocks = vec![amx::Block::EMPTY; n_blocks * n_groups];
+    team.for_each_chunk(&mut blocks, n_groups, |block, blocks| {
+        for (t, x) in x.chunks_exact(n_cols).skip(block * amx::TOKENS).take(amx::TOKENS).enumerate() {
+            let mut groups = [Group::NONE; CHUNK];
+            for (blocks, x) in blocks.chunks_mut(CHUNK).zip(x.chunks(CHUNK * GROUP)) {
+                Group::fill(level, x, &mut groups[..blocks.len()]);
+                blocks.iter_mut().zip(&groups).for_each(|(block, group)| block.put(t, group));
+            }
+        }
+    });
+    blocks
 }
 
-/// What [`compiled_per_level`] can be generic over.
-trait Quantize: Sized {
-    fn quantized(x: &[f32; GROUP]) -> Self;
+impl Group {
+    const NONE: Group = Group { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [[0; GROUP]; PLANES] };
+
+    /// Quantises `x` into as many `groups` as it fills.
+    pub fn fill(level: Level, x: &[f32], groups: &mut [Group]) {
+        run(level, x, groups);
+        compiled_per_level!(run = each [] (x: &[f32], groups: &mut [Group]));
+    }
 }
 
 #[inline(always)]
-fn each<G: Quantize>(x: &[f32], groups: &mut [G]) {
+fn each(x: &[f32], groups: &mut [Group]) {
     for (x, group) in x.as_chunks().0.iter().zip(groups) {
-        *group = G::quantized(x);
+        *group = Group::quantized(x);
     }
 }
 
-impl<const PLANES: usize> Quantize for Group<PLANES> {
+impl Group {
     /// NaN and infinity make the whole group NaN.
     #[inline(always)]
     fn quantized(x: &[f32; GROUP]) -> Self {
-        let largest_code: f32 = if PLANES == 2 { 127.0 * 256.0 } else { 127.0 };
+        let largest_code: f32 = 127.0 * 256.0;
         // Without its sign a float orders like its bits, NaN above all.
         let largest = x.iter().fold(0, |max, v| max.max(v.to_bits() & 0x7fff_ffff));
         let largest = f32::from_bits(largest);
@@ -100,17 +127,12 @@ impl<const PLANES: usize> Quantize for Group<PLANES> {
         let mut codes = [[0i8; GROUP]; PLANES];
         let mut sums = [0; 2];
         for (i, v) in x.iter().enumerate() {
-            let mut code = (v * inverse).round_ties_even() as i32;
-            if PLANES == 2 {
-                let high = (code + 128) >> 8;
-                // Not -128, whose opposite is no i8, which kernels may need. The step that this loses is the finer one.
-                let low = (code - (high << 8)).max(-127);
-                (codes[0][i], codes[1][i]) = (high as i8, low as i8);
-                code = (high << 8) + low;
-            } else {
-                codes[0][i] = code as i8;
-            }
-            sums[i / (GROUP / 2)] += code;
+            let code = (v * inverse).round_ties_even() as i32;
+            let high = (code + 128) >> 8;
+            // Not -128, whose opposite is no i8, which kernels may need. The step that this loses is the finer one.
+            let low = (code - (high << 8)).max(-127);
+            (codes[0][i], codes[1][i]) = (high as i8, low as i8);
+            sums[i / (GROUP / 2)] += (high << 8) + low;
         }
         Group { scale, scaled_sum: scale * (sums[0] + sums[1]) as f32, sums, codes }
     }
@@ -120,8 +142,8 @@ impl<const PLANES: usize> Quantize for Group<PLANES> {
 mod tests {
     use super::*;
 
-    fn codes<const PLANES: usize>(x: &[f32; GROUP]) -> Vec<i32> {
-        let groups: Vec<Group<PLANES>> = Level::available()
+    fn codes(x: &[f32; GROUP]) -> Vec<i32> {
+        let groups: Vec<Group> = Level::available()
             .into_iter()
             .map(|level| {
                 let mut group = [Group::NONE];
@@ -129,7 +151,7 @@ mod tests {
                 group[0]
             })
             .collect();
-        let of = |g: &Group<PLANES>| -> Vec<i32> {
+        let of = |g: &Group| -> Vec<i32> {
             let code = |i: usize| g.codes.iter().fold(0, |sum, plane| 256 * sum + i32::from(plane[i]));
             (0..GROUP).map(code).collect()
         };
@@ -146,14 +168,10 @@ mod tests {
     fn a_group_is_within_half_a_step_of_what_it_was() {
         let x: [f32; GROUP] = std::array::from_fn(|i| ((i * i) as f32 * 0.7).sin() * 3.0);
         let largest = x.iter().fold(0f32, |max, v| max.max(v.abs()));
-        for (codes, steps) in [(codes::<1>(&x), 127.0), (codes::<2>(&x), 127.0 * 256.0)] {
-            let step = largest / steps;
-            for (code, x) in codes.iter().zip(x) {
-                assert!(
-                    (*code as f32 * step - x).abs() <= step * if *code as u8 == 129 { 1.501 } else { 0.501 },
-                    "{code} for {x}"
-                );
-            }
+        let step = largest / (127.0 * 256.0);
+        for (code, x) in codes(&x).iter().zip(x) {
+            let allowed = if *code as u8 == 129 { 1.501 } else { 0.501 };
+            assert!((*code as f32 * step - x).abs() <= step * allowed, "{code} for {x}");
         }
     }
 
@@ -162,7 +180,7 @@ mod tests {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = [1.0; GROUP];
             x[7] = bad;
-            let mut group = [Group::<1>::NONE];
+            let mut group = [Group::NONE];
             Group::fill(Level::Scalar, &x, &mut group);
             assert!(!group[0].scale.is_finite() && group[0].scaled_sum.is_nan(), "{:?}", group[0]);
         }
@@ -171,8 +189,7 @@ mod tests {
     #[test]
     fn nothing_and_next_to_nothing_are_zero() {
         for tiny in [0.0, -0.0, 1e-38, f32::MIN_POSITIVE] {
-            assert_eq!(codes::<1>(&[tiny; GROUP]), [0; GROUP]);
-            assert_eq!(codes::<2>(&[tiny; GROUP]), [0; GROUP]);
+            assert_eq!(codes(&[tiny; GROUP]), [0; GROUP]);
         }
     }
 }

@@ -1,5 +1,10 @@
 //! Instruction sets.
 
+use std::sync::OnceLock;
+
+#[cfg(target_arch = "x86_64")]
+use super::kernel::amx;
+
 /// An instruction set the kernels have a version for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
@@ -14,6 +19,9 @@ pub(crate) enum Level {
     /// AVX-512 F, BW, VL and VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
+    /// AMX for bytes, beside those of AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
 }
 
 impl Level {
@@ -31,6 +39,7 @@ impl Level {
             (Level::Avx2, avx2),
             (Level::AvxVnni, avx2 && is_x86_feature_detected!("avxvnni")),
             (Level::Avx512Vnni, avx2 && avx512),
+            (Level::Amx, avx2 && avx512 && amx::is_available()),
         ];
         levels.into_iter().filter(|(_, has)| *has).map(|(level, _)| level).collect()
     }
@@ -43,7 +52,18 @@ impl Level {
 
     /// The best level of this processor.
     pub fn best() -> Level {
-        Self::available().last().copied().unwrap_or(Level::Scalar)
+        static BEST: OnceLock<Level> = OnceLock::new();
+        *BEST.get_or_init(|| Self::available().last().copied().unwrap_or(Level::Scalar))
+    }
+
+    /// The level to multiply `n_tokens` with: the matrix unit's registers take eight tokens, which must be worth filling.
+    pub fn for_tokens(self, n_tokens: usize) -> Level {
+        #[cfg(target_arch = "x86_64")]
+        if self == Level::Amx && n_tokens < 4 {
+            return Level::Avx512Vnni;
+        }
+        let _ = n_tokens;
+        self
     }
 }
 
@@ -69,7 +89,7 @@ macro_rules! compiled_per_level {
                 Level::Avx2 | Level::AvxVnni => unsafe { avx2::<$($generic),*>($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512Vnni => unsafe { avx512::<$($generic),*>($($arg),*) },
+                Level::Avx512Vnni | Level::Amx => unsafe { avx512::<$($generic),*>($($arg),*) },
             }
         }
     };

@@ -11,8 +11,10 @@ use std::{cell::RefCell, ops::Range};
 use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
+#[cfg(target_arch = "x86_64")]
+use super::kernel::amx;
 use super::{
-    activations::{Activations, GROUP, Group, PLANES},
+    activations::{Activations, GROUP, Group},
     kernel::{self, Sums, TILES, TOKENS},
     level::{Level, compiled_per_level},
     q_k::{Q4K, Q5K},
@@ -136,63 +138,120 @@ impl Tiles {
     /// # Cost
     /// Reads every weight once, whatever the number of tokens.
     pub fn forward(&self, team: &Team, x: &Activations<'_>, bias: Option<&[f32]>, out: &mut [f32]) {
-        let x = x.groups(team);
-        let out = Columns::new(out, self.n_rows);
-        team.for_each_range(self.n_tiles().div_ceil(TILES), |pairs| {
-            SCRATCH.with_borrow_mut(|panels| {
-                panels.resize(TILES * PANEL_GROUPS, Panel::EMPTY);
-                for pair in pairs {
-                    let tiles = pair * TILES..((pair + 1) * TILES).min(self.n_tiles());
-                    // SAFETY: ranges given to different threads have no pair in common, so their rows are distinct.
-                    let out = |token, rows| unsafe { out.part(token, rows) };
-                    self.tiles(tiles, x, bias, panels, out);
+        let (form, n_groups, n_tokens) = (self.form(), self.n_groups(), x.x.len() / self.n_cols.max(1));
+        let level = self.level.for_tokens(n_tokens);
+        let out = &Columns::new(out, self.n_rows);
+        #[cfg(target_arch = "x86_64")]
+        if level == Level::Amx {
+            let blocks = x.blocks(team, self.n_cols);
+            return self.for_each_pair(team, |pairs, scratch| {
+                let unit = amx::Unit::new(form, n_tokens).expect("the level is only chosen where there is a unit");
+                let prepare = |panels: &mut [Panel]| panels.iter_mut().for_each(|p| p.subtract(form.offset()));
+                for tiles in pairs {
+                    self.tiles(tiles, bias, out, scratch, prepare, |panels, groups, sums| {
+                        for (x, sums) in blocks.chunks(n_groups).zip(sums.as_chunks_mut().0) {
+                            unit.accumulate(form, panels, &x[groups.clone()], sums);
+                        }
+                    });
                 }
             });
+        }
+        let x = x.groups(team);
+        self.for_each_pair(team, |pairs, scratch| {
+            for tiles in pairs {
+                self.tiles(
+                    tiles,
+                    bias,
+                    out,
+                    scratch,
+                    |_| (),
+                    |panels, groups, sums| {
+                        for (x, sums) in x.chunks(TOKENS * n_groups).zip(sums.chunks_mut(TOKENS)) {
+                            let mut tokens: [&[Group]; TOKENS] = [&[]; TOKENS];
+                            let mut n = 0;
+                            for (token, x) in tokens.iter_mut().zip(x.chunks(n_groups)) {
+                                *token = &x[groups.clone()];
+                                n += 1;
+                            }
+                            kernel::accumulate(level, form, panels, &tokens[..n], sums);
+                        }
+                    },
+                );
+            }
         });
     }
 
-    /// The products of `tiles` with every token.
-    fn tiles<'a>(
+    /// Calls `work` on each thread with the tiles that are its own, as many at a time as a kernel takes.
+    fn for_each_pair(&self, team: &Team, work: impl Fn(&mut dyn Iterator<Item = Range<usize>>, &mut Scratch) + Sync) {
+        team.for_each_range(self.n_tiles().div_ceil(TILES), |pairs| {
+            let mut tiles = pairs.map(|pair| pair * TILES..((pair + 1) * TILES).min(self.n_tiles()));
+            SCRATCH.with_borrow_mut(|scratch| work(&mut tiles, scratch));
+        });
+    }
+
+    /// The products of `tiles` with every token: `prepare` has a look at what is unpacked, `accumulate` adds the products of panels with some
+    /// groups of every token to the tokens' sums.
+    ///
+    /// Of one output no other thread may hold these rows.
+    fn tiles(
         &self,
         tiles: Range<usize>,
-        x: &[Group<PLANES>],
         bias: Option<&[f32]>,
-        panels: &mut [Panel],
-        out: impl Fn(usize, Range<usize>) -> &'a mut [f32],
+        out: &Columns<'_>,
+        Scratch { panels, sums }: &mut Scratch,
+        prepare: impl Fn(&mut [Panel]),
+        accumulate: impl Fn(&[&[Panel]], Range<usize>, &mut [Sums]),
     ) {
-        let (form, n_groups) = (self.form(), self.n_groups());
+        let n_groups = self.n_groups();
         let rows = tiles.start * ROWS..(tiles.end * ROWS).min(self.n_rows);
-        for first in (0..n_groups).step_by(PANEL_GROUPS) {
-            let n = PANEL_GROUPS.min(n_groups - first);
+        let mut first: Sums = [[0.0; ROWS]; TILES];
+        if let Some(bias) = bias {
+            copy(&bias[rows.clone()], first.as_flattened_mut());
+        }
+        sums.clear();
+        sums.resize(out.n_tokens().next_multiple_of(SUMS), first);
+        panels.resize(TILES * PANEL_GROUPS, Panel::EMPTY);
+        // Runs of nearly equal length: the last would otherwise be a short one.
+        let n_runs = n_groups.div_ceil(PANEL_GROUPS);
+        for run in 0..n_runs {
+            let groups = n_groups * run / n_runs..n_groups * (run + 1) / n_runs;
             for (tile, panels) in tiles.clone().zip(panels.chunks_exact_mut(PANEL_GROUPS)) {
-                self.unpack(tile, first, &mut panels[..n]);
+                self.unpack(tile, groups.start, &mut panels[..groups.len()]);
+                prepare(&mut panels[..groups.len()]);
             }
             let (a, b) = panels.split_at(PANEL_GROUPS);
-            let panels = [&a[..n], &b[..n]];
-            let n_tokens = x.len() / n_groups;
-            for token in (0..n_tokens).step_by(TOKENS) {
-                let tokens = token..(token + TOKENS).min(n_tokens);
-                let mut sums: [Sums; TOKENS] = [[[0.0; ROWS]; TILES]; TOKENS];
-                let sums = &mut sums[..tokens.len()];
-                for (token, sums) in tokens.clone().zip(&mut *sums) {
-                    let sums = &mut sums.as_flattened_mut()[..rows.len()];
-                    match bias {
-                        Some(bias) if first == 0 => sums.copy_from_slice(&bias[rows.clone()]),
-                        None if first == 0 => {}
-                        _ => sums.copy_from_slice(out(token, rows.clone())),
-                    }
-                }
-                let of_token = |token| {
-                    let token = if tokens.contains(&token) { token } else { tokens.start };
-                    &x[token * n_groups + first..][..n]
-                };
-                let x: [&[Group<PLANES>]; TOKENS] = std::array::from_fn(|i| of_token(token + i));
-                kernel::accumulate(self.level, form, &panels[..tiles.len()], &x[..tokens.len()], sums);
-                for (token, sums) in tokens.zip(sums) {
-                    out(token, rows.clone()).copy_from_slice(&sums.as_flattened()[..rows.len()]);
-                }
-            }
+            let panels = [&a[..groups.len()], &b[..groups.len()]];
+            accumulate(&panels[..tiles.len()], groups, sums);
         }
+        for (token, sums) in sums.iter().take(out.n_tokens()).enumerate() {
+            // SAFETY: the caller has these rows to itself.
+            copy(sums.as_flattened(), unsafe { out.part(token, rows.clone()) });
+        }
+    }
+}
+
+/// What a thread works with. One for the life of the thread, so that no product allocates.
+struct Scratch {
+    panels: Vec<Panel>,
+    /// One for each token, and up to the next multiple of [`SUMS`].
+    sums: Vec<Sums>,
+}
+
+/// Tokens that a kernel's registers take whole, also where there are fewer.
+const SUMS: usize = 16;
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { panels: Vec::new(), sums: Vec::new() }) };
+}
+
+/// As much as both have. That of whole tiles is a few moves of registers and not a call.
+#[inline(always)]
+fn copy(from: &[f32], to: &mut [f32]) {
+    if let (Some(from), Some(to)) = (from.first_chunk::<{ TILES * ROWS }>(), to.first_chunk_mut::<{ TILES * ROWS }>()) {
+        *to = *from;
+    } else {
+        let n = from.len().min(to.len());
+        to[..n].copy_from_slice(&from[..n]);
     }
 }
 
@@ -237,11 +296,6 @@ fn prefetch(at: &[u8], n: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (at, n);
-}
-
-thread_local! {
-    /// Unpacked tiles. One per thread for the life of the thread, so that no product allocates.
-    static SCRATCH: RefCell<Vec<Panel>> = const { RefCell::new(Vec::new()) };
 }
 
 #[cfg(test)]

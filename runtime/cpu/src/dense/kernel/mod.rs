@@ -151,7 +151,7 @@ macro_rules! by_level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 | Level::AvxVnni => avx2::$name::<$W>($($arg),*),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512Vnni => avx512::$name::<$W>($($arg),*),
+            Level::Avx512Vnni | Level::Amx => avx512::$name::<$W>($($arg),*),
         }
     };
 }

@@ -12,12 +12,7 @@ macro_rules! version_of_256_bits {
             use super::*;
 
             #[target_feature(enable = $features)]
-            pub fn accumulate<const PLANES: usize>(
-                form: Form,
-                tiles: &[&[Panel]],
-                x: &[&[Group<PLANES>]],
-                sums: &mut [Sums],
-            ) {
+            pub fn accumulate(form: Form, tiles: &[&[Panel]], x: &[&[Group]], sums: &mut [Sums]) {
                 for (n, tile) in tiles.iter().enumerate() {
                     for half in 0..2 {
                         for_each_size!(block, 1, form, (*tile, n, half), x, sums, [3, 2, 1]);
@@ -27,10 +22,10 @@ macro_rules! version_of_256_bits {
 
             /// Rows of one half of the `n`-th tile.
             #[target_feature(enable = $features)]
-            fn block<const PLANES: usize, const N: usize, const T: usize, const HALVES: bool, const MINIMA: bool>(
+            fn block<const N: usize, const T: usize, const HALVES: bool, const MINIMA: bool>(
                 form: Form,
                 (tile, n, half): (&[Panel], usize, usize),
-                x: [&[Group<PLANES>]; T],
+                x: [&[Group]; T],
                 sums: &mut [Sums; T],
             ) {
                 let offset = i32::from(form.offset());

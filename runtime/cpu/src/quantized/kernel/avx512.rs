@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 use super::*;
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-pub fn accumulate<const PLANES: usize>(form: Form, tiles: &[&[Panel]], x: &[&[Group<PLANES>]], sums: &mut [Sums]) {
+pub fn accumulate(form: Form, tiles: &[&[Panel]], x: &[&[Group]], sums: &mut [Sums]) {
     match tiles {
         [a] => for_each_size!(block, 1, form, [*a], x, sums, [6, 5, 4, 3, 2, 1]),
         [a, b] => for_each_size!(block, 2, form, [*a, *b], x, sums, [6, 5, 4, 3, 2, 1]),
@@ -21,10 +21,10 @@ pub fn accumulate<const PLANES: usize>(form: Form, tiles: &[&[Panel]], x: &[&[Gr
 }
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn block<const PLANES: usize, const N: usize, const T: usize, const HALVES: bool, const MINIMA: bool>(
+fn block<const N: usize, const T: usize, const HALVES: bool, const MINIMA: bool>(
     form: Form,
     tiles: [&[Panel]; N],
-    x: [&[Group<PLANES>]; T],
+    x: [&[Group]; T],
     sums: &mut [Sums; T],
 ) {
     let n_groups = tiles[0].len();

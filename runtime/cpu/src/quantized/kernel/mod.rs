@@ -10,13 +10,15 @@
 //! With scales for halves, `s · w_scale` is `s₁ · w_scale₁ + (s₀ · w_scale₀)`. Every version does the same steps, so all give the same bits.
 
 #[cfg(target_arch = "x86_64")]
+pub(super) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod scalar;
 
 use super::{
-    activations::{GROUP, Group},
+    activations::{GROUP, Group, PLANES},
     level::Level,
     scheme::{Form, Lanes, Panel, ROWS},
 };
@@ -34,13 +36,7 @@ pub(super) type Sums = [Lanes; TILES];
 ///
 /// # Panics
 /// If there are more tiles, more tokens than sums, or the numbers of groups differ.
-pub(super) fn accumulate<const PLANES: usize>(
-    level: Level,
-    form: Form,
-    tiles: &[&[Panel]],
-    x: &[&[Group<PLANES>]],
-    sums: &mut [Sums],
-) {
+pub(super) fn accumulate(level: Level, form: Form, tiles: &[&[Panel]], x: &[&[Group]], sums: &mut [Sums]) {
     let n_groups = tiles.first().map_or(0, |tile| tile.len());
     assert!(tiles.len() <= TILES && tiles.iter().all(|tile| tile.len() == n_groups), "tiles of one length");
     assert!(x.len() <= sums.len() && x.iter().all(|x| x.len() == n_groups), "a sum and as many groups for every token");
@@ -52,9 +48,9 @@ pub(super) fn accumulate<const PLANES: usize>(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::AvxVnni => unsafe { avx2::with_vnni::accumulate(form, tiles, x, sums) },
-        // SAFETY: as above.
+        // SAFETY: as above. The matrix unit has a kernel of its own.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512Vnni => unsafe { avx512::accumulate(form, tiles, x, sums) },
+        Level::Avx512Vnni | Level::Amx => unsafe { avx512::accumulate(form, tiles, x, sums) },
     }
 }
 
@@ -67,7 +63,7 @@ fn quad(codes: &[i8; GROUP], k: usize) -> i32 {
     i32::from_le_bytes([c[0] as u8, c[1] as u8, c[2] as u8, c[3] as u8])
 }
 
-/// Calls `$body::<PLANES, N_TILES, tokens, HALVES, MINIMA>($form, tiles, x, sums)` with as many tokens at a time as there are, the numbers `$n`
+/// Calls `$body::<N_TILES, tokens, HALVES, MINIMA>($form, tiles, x, sums)` with as many tokens at a time as there are, the numbers `$n`
 /// to choose from.
 #[cfg(target_arch = "x86_64")]
 macro_rules! for_each_size {
@@ -79,12 +75,12 @@ macro_rules! for_each_size {
         }
     };
     (@tokens $body:ident, $tiles:literal, $halves:literal, $minima:literal, $form:expr, $of:expr, $x:expr, $sums:expr, [$($n:literal),*]) => {{
-        let (mut x, mut sums): (&[&[Group<PLANES>]], &mut [Sums]) = ($x, $sums);
+        let (mut x, mut sums): (&[&[Group]], &mut [Sums]) = ($x, $sums);
         while !x.is_empty() {
             $(
                 if let Some((head, rest)) = x.split_first_chunk::<$n>() {
                     let (out, others) = sums.split_first_chunk_mut::<$n>().expect("a sum for every token");
-                    $body::<PLANES, $tiles, $n, $halves, $minima>($form, $of, *head, out);
+                    $body::<$tiles, $n, $halves, $minima>($form, $of, *head, out);
                     (x, sums) = (rest, others);
                     continue;
                 }
@@ -128,7 +124,7 @@ mod tests {
         (0..n).map(panel).collect()
     }
 
-    fn tokens<const PLANES: usize>(noise: &mut Noise, n_tokens: usize, n_groups: usize) -> Vec<Vec<Group<PLANES>>> {
+    fn tokens(noise: &mut Noise, n_tokens: usize, n_groups: usize) -> Vec<Vec<Group>> {
         let token = |_| {
             let x: Vec<f32> = (0..n_groups * GROUP)
                 .map(|i| match (i / GROUP) % 3 {
@@ -138,32 +134,48 @@ mod tests {
                 })
                 .collect();
             let mut groups =
-                vec![Group { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [[0; GROUP]; PLANES] }; n_groups];
+                vec![Group { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [[0; GROUP]; 2] }; n_groups];
             Group::fill(Level::Scalar, &x, &mut groups);
             groups
         };
         (0..n_tokens).map(token).collect()
     }
 
-    fn check<const PLANES: usize>(
-        noise: &mut Noise,
-        form: Form,
-        bits: u32,
-        n_tiles: usize,
-        n_tokens: usize,
-        n_groups: usize,
-    ) {
+    fn check(noise: &mut Noise, form: Form, bits: u32, n_tiles: usize, n_tokens: usize, n_groups: usize) {
         let tiles: Vec<Vec<Panel>> = (0..n_tiles).map(|_| panels(noise, n_groups, (1 << bits) - 1)).collect();
         let tiles: Vec<&[Panel]> = tiles.iter().map(Vec::as_slice).collect();
-        let x = tokens::<PLANES>(noise, n_tokens, n_groups);
-        let x: Vec<&[Group<PLANES>]> = x.iter().map(Vec::as_slice).collect();
+        let x = tokens(noise, n_tokens, n_groups);
+        let slices: Vec<&[Group]> = x.iter().map(Vec::as_slice).collect();
         let before: Vec<Sums> = (0..n_tokens).map(|_| [[noise.unit(); ROWS]; TILES]).collect();
         let mut expected = before.clone();
-        scalar::accumulate(form, &tiles, &x, &mut expected);
+        scalar::accumulate(form, &tiles, &slices, &mut expected);
+        let what = || format!("{form:?}: {n_tiles} tiles, {n_tokens} tokens, {n_groups} groups");
         for level in Level::available() {
             let mut found = before.clone();
-            accumulate(level, form, &tiles, &x, &mut found);
-            assert_eq!(found, expected, "{level:?} {form:?}: {n_tiles} tiles, {n_tokens} tokens, {n_groups} groups");
+            accumulate(level, form, &tiles, &slices, &mut found);
+            assert_eq!(found, expected, "{level:?} {}", what());
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(unit) = amx::Unit::new(form, n_tokens) {
+            let mut tiles: Vec<Vec<Panel>> = tiles.iter().map(|tile| tile.to_vec()).collect();
+            tiles.iter_mut().flatten().for_each(|panel| panel.subtract(form.offset()));
+            let tiles: Vec<&[Panel]> = tiles.iter().map(Vec::as_slice).collect();
+            let mut found = before.clone();
+            for (x, found) in x.chunks(amx::TOKENS).zip(found.chunks_mut(amx::TOKENS)) {
+                let block = |g: usize| {
+                    let mut block = amx::Block::EMPTY;
+                    x.iter().enumerate().for_each(|(t, x)| block.put(t, &x[g]));
+                    block
+                };
+                let mut sums = [[[0.0; ROWS]; TILES]; amx::TOKENS];
+                sums[..found.len()].copy_from_slice(found);
+                unit.accumulate(form, &tiles, &(0..n_groups).map(block).collect::<Vec<_>>(), &mut sums);
+                found.copy_from_slice(&sums[..found.len()]);
+            }
+            // The sums of a tile that is not there are nobody's.
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found[..n_tiles], expected[..n_tiles], "the matrix unit, {}", what());
+            }
         }
     }
 
@@ -182,8 +194,7 @@ mod tests {
             for n_tiles in 1..=TILES {
                 for (n_tokens, n_groups) in (1..=8).map(|n| (n, 1 + n % 4)).chain([(3, 0), (0, 3), (1, 18), (1000, 2)])
                 {
-                    check::<1>(&mut noise, form, bits, n_tiles, n_tokens, n_groups);
-                    check::<2>(&mut noise, form, bits, n_tiles, n_tokens, n_groups);
+                    check(&mut noise, form, bits, n_tiles, n_tokens, n_groups);
                 }
             }
         }
@@ -193,7 +204,7 @@ mod tests {
     fn sums_are_those_of_the_weights_and_activations_that_the_codes_stand_for() {
         let mut noise = Noise(3);
         for (form, bits) in [(Form::Offset(8), 4), (Form::OffsetOfHalves(32), 6), (Form::Minimum, 5)] {
-            let (tile, x) = (panels(&mut noise, 3, (1 << bits) - 1), tokens::<2>(&mut noise, 1, 3));
+            let (tile, x) = (panels(&mut noise, 3, (1 << bits) - 1), tokens(&mut noise, 1, 3));
             let mut sums = [[[0.0; ROWS]; TILES]];
             scalar::accumulate(form, &[&tile], &[&x[0]], &mut sums);
             for (row, found) in sums[0][0].iter().enumerate() {

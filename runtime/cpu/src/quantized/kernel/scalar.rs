@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub fn accumulate<const PLANES: usize>(form: Form, tiles: &[&[Panel]], x: &[&[Group<PLANES>]], sums: &mut [Sums]) {
+pub fn accumulate(form: Form, tiles: &[&[Panel]], x: &[&[Group]], sums: &mut [Sums]) {
     for (x, sums) in x.iter().zip(sums) {
         for (tile, sums) in tiles.iter().zip(sums) {
             for (panel, x) in tile.iter().zip(*x) {
@@ -12,7 +12,7 @@ pub fn accumulate<const PLANES: usize>(form: Form, tiles: &[&[Panel]], x: &[&[Gr
     }
 }
 
-fn group<const PLANES: usize>(form: Form, panel: &Panel, x: &Group<PLANES>, sums: &mut Lanes) {
+fn group(form: Form, panel: &Panel, x: &Group, sums: &mut Lanes) {
     let offset = i32::from(form.offset());
     let mut products = [[0i32; ROWS]; 2];
     for (k, codes) in panel.codes.iter().enumerate() {
