@@ -36,6 +36,8 @@ pub enum Command {
     Embed(EmbedArgs),
     /// Says how likely a model finds a continuation, or the text of a file.
     Score(ScoreArgs),
+    /// Measures how fast a model runs, and how much of the machine that takes.
+    Bench(BenchArgs),
 }
 
 /// Which model, and how to load it.
@@ -47,7 +49,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     pub ctx: Option<usize>,
     /// Threads to compute with [default: all cores].
-    #[arg(long, value_name = "N", value_parser = positive)]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Family to load the model with, instead of the one its architecture asks for.
     #[arg(long, value_name = "NAME")]
@@ -472,6 +474,41 @@ pub struct ScoreArgs {
     pub json: bool,
 }
 
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Tokens of the prompt; 0 leaves it out.
+    #[arg(short, long, value_name = "TOKENS", default_value_t = 512, value_parser = few)]
+    pub prompt: usize,
+    /// Tokens to decode in each sequence; 0 leaves decoding out.
+    #[arg(short = 'n', long, value_name = "TOKENS", default_value_t = 128, value_parser = few)]
+    pub decode: usize,
+    /// How many sequences decode at once; several numbers separated by commas.
+    #[arg(short, long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = sequences)]
+    pub batch: Vec<usize>,
+    /// Tokens in the context before decoding; several numbers separated by commas.
+    #[arg(long, value_name = "TOKENS", default_value = "0", value_delimiter = ',', value_parser = few)]
+    pub depth: Vec<usize>,
+    /// How often to measure, after once to warm up.
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = repetitions)]
+    pub repetitions: usize,
+    /// Show how long each kind of operation takes.
+    #[arg(long)]
+    pub profile: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl BenchArgs {
+    /// Tokens of the longest sequence.
+    pub fn longest(&self) -> usize {
+        let decoded = self.depth.iter().filter(|_| self.decode > 0).map(|depth| depth + self.decode);
+        decoded.chain([self.prompt]).max().unwrap_or(0)
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     // A year is as good as no limit, and more could not be added to a clock.
     let within = |seconds: &f64| *seconds > 0.0 && *seconds <= 31_536_000.0;
@@ -483,6 +520,26 @@ fn positive(text: &str) -> Result<usize, String> {
         Ok(0) | Err(_) => Err("expected a whole number of at least 1".to_owned()),
         Ok(n) => Ok(n),
     }
+}
+
+/// Tokens to measure with: more than any context holds would only be refused later.
+fn few(text: &str) -> Result<usize, String> {
+    at_most(text, 0, 1 << 24)
+}
+
+fn sequences(text: &str) -> Result<usize, String> {
+    at_most(text, 1, 1024)
+}
+
+fn repetitions(text: &str) -> Result<usize, String> {
+    at_most(text, 1, 1000)
+}
+
+fn at_most(text: &str, min: usize, max: usize) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|n| (min..=max).contains(n))
+        .ok_or_else(|| format!("expected a whole number from {min} to {max}"))
 }
 
 /// A number of tokens, or all there are.

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Some(Command::Verify(args)) => commands::verify::run(&args),
         Some(Command::Embed(args)) => commands::embed::run(&args, &cancel),
         Some(Command::Score(args)) => commands::score::run(&args, &cancel),
+        Some(Command::Bench(args)) => commands::bench::run(&args, &cancel),
     };
     match done {
         Ok(_) if cancel.is_cancelled() => ExitCode::from(interrupt::EXIT_CODE),

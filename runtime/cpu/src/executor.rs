@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use kinfolk_decoder::{
-    Decoder, EXECUTORS, Executor, LoadContext, LoadError, MemoryNeed, Model, Refusal, Source, Weights, Workload,
+    Decoder, EXECUTORS, Executor, LoadContext, LoadError, MemoryNeed, Model, Peaks, Refusal, Source, Weights, Workload,
 };
 use linkme::distributed_slice;
 
-use crate::{memory::memory, model::CpuModel, supports::supports, team::Team};
+use crate::{memory::memory, model::CpuModel, peaks, supports::supports, team::Team};
 
 /// Runs every described decoder on the processor's cores.
 #[derive(Debug)]
@@ -73,5 +73,9 @@ impl Executor for CpuExecutor {
         }
         let team = self.team(n_threads);
         Ok(Arc::new(CpuModel::load(decoder, source, context, team)?))
+    }
+
+    fn peaks(&self, threads: usize) -> Option<Peaks> {
+        (1..=MAX_THREADS).contains(&threads).then(|| peaks::measure(threads))
     }
 }

@@ -18,6 +18,7 @@ mod load;
 mod memory;
 mod model;
 mod norm;
+mod peaks;
 #[cfg(feature = "testing")]
 mod product;
 mod quantized;

@@ -4,7 +4,7 @@ use std::{any::Any, fmt, sync::Arc, time::Duration};
 
 use kinfolk_weights::Source;
 
-use crate::{Cancel, Decoder, DecoderError, MemoryNeed, Weights, Workload};
+use crate::{Cancel, Decoder, DecoderError, MemoryNeed, Peaks, Weights, Workload};
 
 /// Every executor linked into the program. An executor crate adds itself:
 ///
@@ -42,6 +42,15 @@ pub trait Executor: Sync + fmt::Debug {
         source: &Source,
         context: &LoadContext<'_>,
     ) -> Result<Arc<dyn Model>, LoadError>;
+
+    /// What the hardware reaches with `threads` threads, measured now. `None` if this executor cannot tell.
+    ///
+    /// # Cost
+    /// Some tenths of a second with the machine fully busy, and a buffer larger than its caches for that time.
+    fn peaks(&self, threads: usize) -> Option<Peaks> {
+        let _ = threads;
+        None
+    }
 }
 
 /// Why an executor does not take a model.

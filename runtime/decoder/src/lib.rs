@@ -13,6 +13,7 @@ mod executor;
 mod memory;
 mod names;
 mod outline;
+mod peaks;
 mod rope;
 mod slots;
 
@@ -32,5 +33,6 @@ pub use kinfolk_weights::{Config, ConfigError, ConfigKind, Source};
 pub use memory::{MemoryNeed, Workload};
 pub use names::{Names, QkRows};
 pub use outline::stored_as;
+pub use peaks::{PeakRate, Peaks};
 pub use rope::{Frequencies, Pairing, Rope, RopeScaling};
 pub use slots::{Slot, SlotShape};

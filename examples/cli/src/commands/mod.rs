@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod bench;
 pub mod chat;
 pub mod embed;
 pub mod families;

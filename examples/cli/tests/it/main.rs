@@ -1,6 +1,7 @@
 //! Drives the real `kinfolk` command.
 
 mod bad_input;
+mod bench;
 mod commands;
 mod embed;
 mod kinfolk;
