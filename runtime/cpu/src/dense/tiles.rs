@@ -84,7 +84,7 @@ impl Tiles {
         Ok(Some(Tiles { stored, level: Level::best(), n_rows, n_cols, lines }))
     }
 
-    /// Bytes in memory, without the at most four lines behind a last strip.
+    /// Bytes in memory, less the at most four lines behind a last strip.
     pub fn n_bytes(&self) -> usize {
         self.n_rows * self.n_cols.div_ceil(2) * self.stored.pair_bytes(1)
     }
@@ -163,11 +163,12 @@ impl Tiles {
             start[..bias.len()].copy_from_slice(bias);
         }
         sums.fill(start);
-        let converts = self.stored != Stored::F32 && converts(tokens.len());
+        // Once for all tokens if there are many, and not in the registers for each block of them.
+        let many = self.stored != Stored::F32 && tokens.len() > WIDTHS[0];
         for column in (0..self.n_cols).step_by(RUN) {
             let n_pairs = (self.n_cols - column).min(RUN).div_ceil(2);
             let mut weights = self.pairs(strip, column / 2, n_pairs);
-            if converts {
+            if many || weights.n_rows < ROWS {
                 kernel::convert(self.level, weights, panel);
                 weights = Pairs { stored: Stored::F32, n_rows: ROWS, n_pairs, bytes: Line::bytes(panel) };
             }
@@ -180,11 +181,6 @@ impl Tiles {
             }
         }
     }
-}
-
-/// Whether a run of weights is converted once for so many tokens, and not in the registers for each block of them.
-fn converts(n_tokens: usize) -> bool {
-    n_tokens > WIDTHS[0]
 }
 
 /// `lines` as lines of zeros.
@@ -237,9 +233,7 @@ impl Scratch {
         if self.sums.len() < n_tokens {
             self.sums.resize(n_tokens, [0.0; ROWS]);
         }
-        if converts(n_tokens) {
-            self.panel.resize(RUN / 2 * Stored::F32.pair_bytes(ROWS) / size_of::<Line>(), Line::ZERO);
-        }
+        self.panel.resize(RUN / 2 * Stored::F32.pair_bytes(ROWS) / size_of::<Line>(), Line::ZERO);
     }
 }
 

@@ -8,8 +8,7 @@
 //! F16    the first column of the 32 rows | the second                                         2 x  64 bytes
 //! F32    the first column of the 32 rows | the second                                         2 x 128 bytes
 //! ```
-//! A strip of fewer rows, a matrix's last, has fewer in each column and no gaps. Registers then take some of the next column's along, and
-//! the sums of rows that are not there are anything.
+//! A strip of fewer rows, a matrix's last, has fewer in each column and no gaps: it is multiplied as the f32 strip it is converted to.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -98,12 +97,13 @@ impl Pairs<'_> {
     }
 }
 
-/// Adds the products of `weights` with as many columns of `sums.len()` tokens, `x`, to `sums`.
+/// Adds the products of `weights`, of [`ROWS`], with as many columns of `sums.len()` tokens, `x`, to `sums`.
 ///
 /// # Panics
-/// If that is no number of tokens that blocks have, or the numbers of columns differ.
+/// If there are fewer rows, that is no number of tokens that blocks have, or the numbers of columns differ.
 pub(super) fn accumulate(level: Level, weights: Pairs<'_>, x: &[f32], sums: &mut [Sums]) {
     weights.check();
+    assert_eq!(weights.n_rows, ROWS, "a whole strip");
     assert!(x.len() == 2 * weights.n_pairs * sums.len(), "as many columns");
     assert!(super::tokens::WIDTHS.contains(&sums.len()), "a block of tokens");
     let run = Run::new(weights, x, sums);
@@ -111,7 +111,7 @@ pub(super) fn accumulate(level: Level, weights: Pairs<'_>, x: &[f32], sums: &mut
     unsafe { for_stored!(weights.stored, W => by_level!(level, products::<W>(run, sums.len()))) }
 }
 
-/// Converts `weights` to f32 in `panel`, as a strip of [`ROWS`] would be stored if it were.
+/// Converts `weights` to f32 in `panel`, as a strip of [`ROWS`] would be stored if it were; rows that are not there become anything.
 ///
 /// # Panics
 /// If there is not room for as many columns.
@@ -238,7 +238,7 @@ impl Weight for F32 {
     }
 }
 
-/// Adds the products of all rows of a strip with the `WIDTH` tokens of a block to their sums: those of `R` registers of rows and `T` tokens at a
+/// Adds the products of all [`ROWS`] of a strip with the `WIDTH` tokens of a block to their sums: those of `R` registers of rows and `T` tokens at a
 /// time in registers, where `R * V::LANES` divides the rows and `T` the tokens.
 ///
 /// # Safety
@@ -264,7 +264,7 @@ unsafe fn block<V: Vector, W: Weight, const R: usize, const T: usize, const WIDT
     unsafe {
         let mut acc = [[V::splat(0.0); R]; T];
         for p in 0..run.n_pairs {
-            let pair = run.weights.add(p * W::STORED.pair_bytes(run.n_rows));
+            let pair = run.weights.add(p * W::STORED.pair_bytes(ROWS));
             if WIDTH <= WIDTH_OF_STREAMS {
                 prefetch(pair, W::STORED.pair_bytes(ROWS));
             }
@@ -272,7 +272,7 @@ unsafe fn block<V: Vector, W: Weight, const R: usize, const T: usize, const WIDT
                 let x = run.x.add((2 * p + second) * WIDTH + token);
                 let mut w = [V::splat(0.0); R];
                 for r in 0..R {
-                    w[r] = W::load(pair, run.n_rows, row + r * V::LANES, second == 1);
+                    w[r] = W::load(pair, ROWS, row + r * V::LANES, second == 1);
                 }
                 for t in 0..T {
                     let x = V::splat(*x.add(t));
@@ -365,25 +365,50 @@ mod tests {
 
     #[test]
     fn every_instruction_set_gives_the_bits_of_the_definition() {
-        for (stored, n_rows) in ALL.into_iter().flat_map(|stored| [1, 7, 16, 32].map(|n_rows| (stored, n_rows))) {
+        for stored in ALL {
             for (width, n_pairs) in WIDTHS.into_iter().flat_map(|width| [0, 1, 2, 7, 64].map(|n| (width, n))) {
                 let (lines, x) = (lines(stored, n_pairs), activations(2 * n_pairs * width));
-                let weights = Pairs { stored, n_rows, n_pairs, bytes: Line::bytes(&lines) };
+                let weights = Pairs { stored, n_rows: ROWS, n_pairs, bytes: Line::bytes(&lines) };
                 let before: Vec<Sums> = activations(width * ROWS).as_chunks().0.to_vec();
                 let mut expected = before.clone();
                 defined(weights, &x, &mut expected);
                 for level in Level::available() {
                     let mut found = before.clone();
                     accumulate(level, weights, &x, &mut found);
-                    let case = format!("{level:?} {stored:?}: {n_rows} rows, {n_pairs} pairs, {width} tokens");
-                    for (found, expected) in found.iter().zip(&expected) {
-                        if level != Level::Scalar || portable::FUSED {
-                            assert_eq!(found[..n_rows], expected[..n_rows], "{case}");
-                        }
-                        for (found, expected) in found[..n_rows].iter().zip(expected) {
-                            assert!((found - expected).abs() < 1e-4, "{case}: {found}, {expected}");
-                        }
+                    let case = format!("{level:?} {stored:?}: {n_pairs} pairs, {width} tokens");
+                    if level != Level::Scalar || portable::FUSED {
+                        assert_eq!(found, expected, "{case}");
                     }
+                    for (found, expected) in found.as_flattened().iter().zip(expected.as_flattened()) {
+                        assert!((found - expected).abs() < 1e-4, "{case}: {found}, {expected}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_strip_of_fewer_rows_becomes_one_of_all() {
+        for (stored, n_rows) in ALL.into_iter().flat_map(|stored| [1, 7, 16, 31].map(|n_rows| (stored, n_rows))) {
+            let lines = lines(stored, 8);
+            let bytes = Line::bytes(&lines);
+            for level in Level::available() {
+                let mut panel = vec![Line::ZERO; 8 * 4];
+                convert(level, Pairs { stored, n_rows, n_pairs: 8, bytes }, &mut panel);
+                let found = Line::bytes(&panel).as_chunks::<4>().0;
+                for (i, found) in found.iter().enumerate().filter(|(i, _)| i % ROWS < n_rows) {
+                    let (pair, second, row) = (i / (2 * ROWS), i / ROWS % 2, i % ROWS);
+                    let pair = &bytes[pair * stored.pair_bytes(n_rows)..];
+                    let two = |at: usize| [pair[at], pair[at + 1]];
+                    let expected = match stored {
+                        Stored::Bf16 => half::bf16::from_le_bytes(two(4 * row + 2 * second)).to_f32(),
+                        Stored::F16 => half::f16::from_le_bytes(two(2 * (n_rows * second + row))).to_f32(),
+                        Stored::F32 => {
+                            let at = 4 * (n_rows * second + row);
+                            f32::from_le_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]])
+                        }
+                    };
+                    assert_eq!(f32::from_le_bytes(*found), expected, "{level:?} {stored:?}, {n_rows} rows");
                 }
             }
         }
