@@ -32,6 +32,8 @@ impl Kernels {
                     kernels.int8 = kernel("AVX-512 VNNI", 64, || unsafe { avx512_int8() });
                     kernels.f32 = kernel("AVX-512 FMA", 16, || unsafe { avx512_f32() });
                 }
+                // The matrix unit's is not measured: the peak of the vector registers stands.
+                Level::Amx => {}
             }
         }
         kernels
