@@ -7,6 +7,7 @@
 //! the batch.
 
 mod activation;
+mod arena;
 mod attention;
 mod cache;
 mod columns;

@@ -4,6 +4,7 @@ use kinfolk_decoder::{DecoderError, LoadError, Matrix};
 use kinfolk_weights::{Dtype, quant};
 
 use crate::{
+    arena::Arena,
     dense,
     quantized::{self, Activations},
     simd,
@@ -48,9 +49,16 @@ impl Linear {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn new(team: &Team, matrix: &Matrix<'_>, bias: Option<Vec<f32>>, packed: bool) -> Result<Linear, LoadError> {
+    pub fn new(
+        team: &Team,
+        arena: &Arena,
+        matrix: &Matrix<'_>,
+        bias: Option<Vec<f32>>,
+        packed: bool,
+    ) -> Result<Linear, LoadError> {
         let Matrix { dtype, n_rows, n_cols, .. } = *matrix;
-        let tiles = if packed { Weights::in_tiles(team, dtype, n_rows, n_cols, |r| matrix.row(r))? } else { None };
+        let tiles =
+            if packed { Weights::in_tiles(team, arena, dtype, n_rows, n_cols, |r| matrix.row(r))? } else { None };
         let weights = match tiles {
             Some(tiles) => tiles,
             None => Weights::Rows(Rows::new(matrix, packed)?),
@@ -65,12 +73,13 @@ impl Linear {
     #[cfg(feature = "testing")]
     pub fn in_tiles<'a>(
         team: &Team,
+        arena: &Arena,
         dtype: Dtype,
         n_rows: usize,
         n_cols: usize,
         row: impl Fn(usize) -> &'a [u8] + Sync,
     ) -> Result<Option<Linear>, LoadError> {
-        let weights = Weights::in_tiles(team, dtype, n_rows, n_cols, row)?;
+        let weights = Weights::in_tiles(team, arena, dtype, n_rows, n_cols, row)?;
         Ok(weights.map(|weights| Linear { n_rows, n_cols, weights, bias: None }))
     }
 
@@ -159,15 +168,16 @@ impl Weights {
     /// `None` for types without a kernel.
     fn in_tiles<'a>(
         team: &Team,
+        arena: &Arena,
         dtype: Dtype,
         n_rows: usize,
         n_cols: usize,
         row: impl Fn(usize) -> &'a [u8] + Sync,
     ) -> Result<Option<Weights>, LoadError> {
-        if let Some(tiles) = dense::Tiles::of_rows(team, dtype, n_rows, n_cols, &row)? {
+        if let Some(tiles) = dense::Tiles::of_rows(team, arena, dtype, n_rows, n_cols, &row)? {
             return Ok(Some(Weights::Dense(tiles)));
         }
-        Ok(quantized::Tiles::of_rows(team, dtype, n_rows, n_cols, row)?.map(Weights::Quantized))
+        Ok(quantized::Tiles::of_rows(team, arena, dtype, n_rows, n_cols, row)?.map(Weights::Quantized))
     }
 }
 

@@ -2,12 +2,13 @@
 
 use kinfolk_decoder::{LoadContext, LoadError, LoadProgress, Norm, Slot, Weights};
 
-use crate::{linear::Linear, norm::NormWeights, supports::refusal, team::Team};
+use crate::{arena::Arena, linear::Linear, norm::NormWeights, supports::refusal, team::Team};
 
 /// Hands out weights, counts them, and looks up from time to time to see whether the host still wants them.
 pub(crate) struct Loader<'a> {
     weights: Weights<'a>,
     team: &'a Team,
+    arena: Arena,
     context: &'a LoadContext<'a>,
     progress: LoadProgress,
     weight_bytes: u64,
@@ -15,7 +16,8 @@ pub(crate) struct Loader<'a> {
 
 impl<'a> Loader<'a> {
     pub fn new(weights: Weights<'a>, total_bytes: u64, team: &'a Team, context: &'a LoadContext<'a>) -> Loader<'a> {
-        Loader { weights, team, context, progress: LoadProgress { done_bytes: 0, total_bytes }, weight_bytes: 0 }
+        let arena = Arena::new(usize::try_from(total_bytes).unwrap_or(usize::MAX));
+        Loader { weights, team, arena, context, progress: LoadProgress { done_bytes: 0, total_bytes }, weight_bytes: 0 }
     }
 
     /// The projection at `slot` with its bias, if it has one.
@@ -32,7 +34,7 @@ impl<'a> Loader<'a> {
             return Ok(None);
         };
         let packed = self.context.packed_weights.unwrap_or(true) || matrix.dtype.block_len() == 1;
-        let linear = Linear::new(self.team, &matrix, self.weights.vector(slot.bias())?, packed)?;
+        let linear = Linear::new(self.team, &self.arena, &matrix, self.weights.vector(slot.bias())?, packed)?;
         self.weights.release(slot);
         self.weight_bytes += linear.n_bytes();
         self.advance((matrix.n_rows * matrix.row_bytes()) as u64);

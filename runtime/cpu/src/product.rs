@@ -3,7 +3,7 @@
 use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
-use crate::{linear::Linear, quantized::Activations, team::Team};
+use crate::{arena::Arena, linear::Linear, quantized::Activations, team::Team};
 
 /// A projection without a model around it.
 #[derive(Debug)]
@@ -29,7 +29,9 @@ impl Product {
     ) -> Result<Option<Product>, LoadError> {
         assert_eq!(dtype.bytes_for(n_rows * n_cols), Some(bytes.len()), "all rows");
         let (team, row_bytes) = (Team::new(n_threads), bytes.len() / n_rows);
-        let linear = Linear::in_tiles(&team, dtype, n_rows, n_cols, |r| &bytes[r * row_bytes..(r + 1) * row_bytes])?;
+        let linear = Linear::in_tiles(&team, &Arena::new(bytes.len()), dtype, n_rows, n_cols, |r| {
+            &bytes[r * row_bytes..(r + 1) * row_bytes]
+        })?;
         Ok(linear.map(|linear| Product { linear, team }))
     }
 

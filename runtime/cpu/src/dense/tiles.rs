@@ -6,7 +6,7 @@
 //! A thread that computes a run of rows reads one contiguous run of memory. The last strip has the rows that are left, and an odd number of
 //! columns is filled up with another one of zeros.
 
-use std::{cell::RefCell, mem::MaybeUninit, ops::Range};
+use std::{cell::RefCell, ops::Range};
 
 use half::{bf16, f16};
 use kinfolk_decoder::LoadError;
@@ -16,7 +16,12 @@ use super::{
     kernel::{self, Line, Pairs, ROWS, Stored, Sums},
     tokens::{Tokens, WIDTHS},
 };
-use crate::{columns::Columns, quantized::Level, team::Team};
+use crate::{
+    arena::{Arena, Bytes},
+    columns::Columns,
+    quantized::Level,
+    team::Team,
+};
 
 /// Columns summed by themselves: an f32 panel of them takes half of a first-level cache, beside the activations of a block of tokens.
 const RUN: usize = 128;
@@ -32,7 +37,7 @@ pub(crate) struct Tiles {
     n_rows: usize,
     n_cols: usize,
     /// `[strips, pairs of columns, bytes of a pair]`, and what kernels read behind the last strip.
-    lines: Vec<Line>,
+    bytes: Bytes,
 }
 
 /// Bytes that a matrix of `dtype` takes in tiles; `None` for types that have no kernel.
@@ -56,6 +61,7 @@ impl Tiles {
     /// `OutOfMemory`.
     pub fn of_rows<'a>(
         team: &Team,
+        arena: &Arena,
         dtype: Dtype,
         n_rows: usize,
         n_cols: usize,
@@ -65,23 +71,18 @@ impl Tiles {
         let needed_bytes = tile_bytes(dtype, n_rows, n_cols).unwrap_or(usize::MAX);
         let out_of_memory = || LoadError::OutOfMemory { needed_bytes: needed_bytes as u64 };
         let of_strip = |rows| Pairs::readable_bytes(stored, rows, n_cols.div_ceil(2)).div_ceil(size_of::<Line>());
-        let mut lines = Vec::new();
-        // First as if it were all, so that the numbers below can be counted.
-        lines.try_reserve_exact(needed_bytes / size_of::<Line>()).map_err(|_| out_of_memory())?;
-        let n_lines =
-            n_rows / ROWS * of_strip(ROWS) + if n_rows.is_multiple_of(ROWS) { 0 } else { of_strip(n_rows % ROWS) };
-        lines.try_reserve_exact(n_lines).map_err(|_| out_of_memory())?;
+        let rest = if n_rows.is_multiple_of(ROWS) { 0 } else { of_strip(n_rows % ROWS) };
+        let n_lines = (n_rows / ROWS).checked_mul(of_strip(ROWS)).and_then(|n| n.checked_add(rest));
+        let n_bytes = n_lines.and_then(|n| n.checked_mul(size_of::<Line>())).ok_or_else(out_of_memory)?;
+        let mut bytes = arena.take(n_bytes)?;
         // Pages are first touched by the thread that fills them.
-        team.for_each_chunk(&mut lines.spare_capacity_mut()[..n_lines], of_strip(ROWS), |strip, out| {
+        team.for_each_chunk(bytes.as_mut(), of_strip(ROWS) * size_of::<Line>(), |strip, out| {
             let strip_rows = strip * ROWS..((strip + 1) * ROWS).min(n_rows);
-            let bytes = Line::bytes_mut(zeroed(out));
             for r in strip_rows.clone() {
-                pack_row(stored, row(r), r % ROWS, strip_rows.len(), bytes);
+                pack_row(stored, row(r), r % ROWS, strip_rows.len(), out);
             }
         });
-        // SAFETY: they were reserved, and every chunk of them has been written to.
-        unsafe { lines.set_len(n_lines) };
-        Ok(Some(Tiles { stored, level: Level::best(), n_rows, n_cols, lines }))
+        Ok(Some(Tiles { stored, level: Level::best(), n_rows, n_cols, bytes }))
     }
 
     /// Bytes in memory, less the at most four lines behind a last strip.
@@ -102,7 +103,7 @@ impl Tiles {
         let (stored, n_rows) = (self.stored, self.strip_rows(strip).len());
         let start = strip * self.n_cols.div_ceil(2) * stored.pair_bytes(ROWS) + first * stored.pair_bytes(n_rows);
         let n_bytes = Pairs::readable_bytes(stored, n_rows, n_pairs);
-        Pairs { stored, n_rows, n_pairs, bytes: &Line::bytes(&self.lines)[start..][..n_bytes] }
+        Pairs { stored, n_rows, n_pairs, bytes: &self.bytes[start..][..n_bytes] }
     }
 
     /// Decodes row `r` into `out`, `[n_cols]`.
@@ -183,13 +184,6 @@ impl Tiles {
     }
 }
 
-/// `lines` as lines of zeros.
-fn zeroed(lines: &mut [MaybeUninit<Line>]) -> &mut [Line] {
-    lines.fill(MaybeUninit::new(Line::ZERO));
-    // SAFETY: they have just been written to.
-    unsafe { &mut *(std::ptr::from_mut(lines) as *mut [Line]) }
-}
-
 /// Lays out one stored row as row `row` of a strip of `n_rows`.
 fn pack_row(stored: Stored, bytes: &[u8], row: usize, n_rows: usize, strip: &mut [u8]) {
     let size = stored.size();
@@ -259,7 +253,9 @@ mod tests {
 
     fn tiles(team: &Team, dtype: Dtype, bytes: &[u8], n_rows: usize, n_cols: usize) -> Tiles {
         let len = bytes.len() / n_rows;
-        Tiles::of_rows(team, dtype, n_rows, n_cols, |r| &bytes[r * len..(r + 1) * len]).unwrap().unwrap()
+        Tiles::of_rows(team, &Arena::new(bytes.len()), dtype, n_rows, n_cols, |r| &bytes[r * len..(r + 1) * len])
+            .unwrap()
+            .unwrap()
     }
 
     fn decoded(dtype: Dtype, bytes: &[u8], n: usize) -> Vec<f32> {

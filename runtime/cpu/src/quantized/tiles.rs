@@ -24,7 +24,11 @@ use super::{
     q8::Q8_0,
     scheme::{self, Form, Panel, ROWS, Scheme},
 };
-use crate::{columns::Columns, team::Team};
+use crate::{
+    arena::{Arena, Bytes},
+    columns::Columns,
+    team::Team,
+};
 
 /// `$body` with `$S` the scheme of `$dtype`, `$none` for types without one.
 macro_rules! with_scheme {
@@ -54,7 +58,7 @@ pub(crate) struct Tiles {
     n_rows: usize,
     n_cols: usize,
     /// `[n_rows / 16, n_cols / block, tile]`
-    bytes: Vec<u8>,
+    bytes: Bytes,
 }
 
 /// Bytes that a matrix of `dtype` takes in tiles; `None` for types that have no kernel.
@@ -70,19 +74,16 @@ impl Tiles {
     /// `OutOfMemory`.
     pub fn of_rows<'a>(
         team: &Team,
+        arena: &Arena,
         dtype: Dtype,
         n_rows: usize,
         n_cols: usize,
         row: impl Fn(usize) -> &'a [u8] + Sync,
     ) -> Result<Option<Tiles>, LoadError> {
         let Some(needed_bytes) = tile_bytes(dtype, n_rows, n_cols) else { return Ok(None) };
-        let mut bytes = Vec::new();
-        bytes
-            .try_reserve_exact(needed_bytes)
-            .map_err(|_| LoadError::OutOfMemory { needed_bytes: needed_bytes as u64 })?;
-        bytes.resize(needed_bytes, 0);
+        let mut bytes = arena.take(needed_bytes)?;
         let of_16_rows = needed_bytes / n_rows.div_ceil(ROWS).max(1);
-        team.for_each_chunk(&mut bytes, of_16_rows, |tile, out| {
+        team.for_each_chunk(bytes.as_mut(), of_16_rows, |tile, out| {
             for lane in 0..ROWS.min(n_rows - tile * ROWS) {
                 let stored = row(tile * ROWS + lane);
                 with_scheme!(dtype, S => pack_row::<S>(stored, lane, out), ());
@@ -329,7 +330,9 @@ mod tests {
 
     fn tiles(team: &Team, dtype: Dtype, bytes: &[u8], n_rows: usize, n_cols: usize) -> Tiles {
         let len = bytes.len() / n_rows;
-        Tiles::of_rows(team, dtype, n_rows, n_cols, |r| &bytes[r * len..(r + 1) * len]).unwrap().unwrap()
+        Tiles::of_rows(team, &Arena::new(bytes.len()), dtype, n_rows, n_cols, |r| &bytes[r * len..(r + 1) * len])
+            .unwrap()
+            .unwrap()
     }
 
     fn decoded(dtype: Dtype, bytes: &[u8], n: usize) -> Vec<f32> {

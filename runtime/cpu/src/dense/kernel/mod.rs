@@ -39,7 +39,10 @@ impl Line {
         // SAFETY: lines are arrays of bytes one after the other.
         unsafe { slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
     }
+}
 
+#[cfg(test)]
+impl Line {
     /// All the bytes.
     pub fn bytes_mut(lines: &mut [Line]) -> &mut [u8] {
         // SAFETY: lines are arrays of bytes one after the other.
