@@ -1,19 +1,27 @@
 //! A team of threads that computes one operation at a time together.
 //!
-//! Members spin briefly between operations, since the next one is microseconds away within a step, and park when nothing comes.
+//! An operation is published and answered through atomics: while everybody is awake it costs no system call. Threads that wait poll for a
+//! while, since the next operation of a step is microseconds away, and sleep when nothing comes, so that a step has one wake-up.
 
 use std::{
+    hint,
+    marker::PhantomData,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    ptr, slice,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst},
     },
     thread,
+    time::{Duration, Instant},
 };
 
-/// Polls before a waiting thread gives up its core. At a few nanoseconds each, about the time of one small operation.
-const SPINS: usize = 4_000;
+/// How long a thread waits before it sleeps: longer than what the caller does alone between two operations.
+const PATIENCE: Duration = Duration::from_micros(200);
+
+/// How long it waits before it lets others have its core in between, of which there may be fewer than threads.
+const POLITENESS: Duration = Duration::from_micros(30);
 
 /// Threads that run the same function side by side. Dropping the team ends them.
 #[derive(Debug)]
@@ -24,40 +32,40 @@ pub(crate) struct Team {
     turn: Mutex<()>,
 }
 
+/// What the threads do in an operation, given their number.
+type Work<'a> = &'a (dyn Fn(usize) + Sync);
+
 #[derive(Debug)]
 struct Shared {
-    /// Counts operations; a member that sees it change has work.
-    generation: AtomicUsize,
-    /// Members still working on the current operation.
+    /// Counts operations; a member that sees it change has work, or is to end.
+    epoch: AtomicUsize,
+    /// Where the [`Work`] of the current operation is.
+    work: AtomicPtr<Work<'static>>,
+    /// Members still working on it.
     busy: AtomicUsize,
-    job: Mutex<Job>,
-    wake: Condvar,
-    done: Condvar,
+    panicked: AtomicBool,
+    stop: AtomicBool,
+    /// For members, until there is work.
+    for_work: Waiting,
+    /// For the caller, until the members are done.
+    for_members: Waiting,
 }
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Job {
-    work: Option<Work>,
-    generation: usize,
-    panicked: bool,
-    stop: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Work(*const (dyn Fn(usize) + Sync));
-
-// SAFETY: the pointee is `Sync`, and `Team::run` keeps it alive until every member has let go of it.
-unsafe impl Send for Work {}
 
 impl Team {
-    /// A team of `n_threads`, the caller of [`run`](Self::run) included.
+    /// A team of `n_threads`, the caller of its operations included.
     pub fn new(n_threads: usize) -> Team {
+        Team::with_patience(n_threads, PATIENCE)
+    }
+
+    fn with_patience(n_threads: usize, patience: Duration) -> Team {
         let shared = Arc::new(Shared {
-            generation: AtomicUsize::new(0),
+            epoch: AtomicUsize::new(0),
+            work: AtomicPtr::new(ptr::null_mut()),
             busy: AtomicUsize::new(0),
-            job: Mutex::default(),
-            wake: Condvar::new(),
-            done: Condvar::new(),
+            panicked: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            for_work: Waiting::new(patience),
+            for_members: Waiting::new(patience),
         });
         let spawn = |member| {
             let shared = Arc::clone(&shared);
@@ -77,47 +85,40 @@ impl Team {
     ///
     /// # Panics
     /// If `work` panics on any thread.
-    fn run(&self, work: &(dyn Fn(usize) + Sync)) {
+    fn run(&self, work: Work<'_>) {
         if self.members.is_empty() {
             return work(0);
         }
+        // Free but for a few instructions, unless another thread is using the team.
         let _turn = lock(&self.turn);
-        // SAFETY: this only forgets the lifetime. `work` outlives this call, and the call ends only after `busy` has
-        // come down to 0, which each member counts down after its last use of the pointer, also when it panics.
-        let work: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
-        self.shared.start(work, self.members.len());
+        self.shared.start(&work, self.members.len());
         let own = catch_unwind(AssertUnwindSafe(|| work(0)));
-        let member_panicked = self.shared.wait_for_members();
+        // Members use `work` until then.
+        self.shared.for_members.wait_until(|| self.shared.busy.load(SeqCst) == 0);
         if let Err(panic) = own {
             resume_unwind(panic);
         }
-        assert!(!member_panicked, "a thread of the team panicked");
+        assert!(!self.shared.panicked.load(Relaxed), "a thread of the team panicked");
     }
 
     /// Cuts `out` into chunks of `chunk_len` (the last may be shorter) and calls `work(chunk index, chunk)` for each, every
     /// thread taking one contiguous run of chunks.
     pub fn for_each_chunk<T: Send>(&self, out: &mut [T], chunk_len: usize, work: impl Fn(usize, &mut [T]) + Sync) {
-        let n_chunks = out.len().div_ceil(chunk_len.max(1));
-        if n_chunks <= 1 {
-            return if n_chunks == 1 {
-                work(0, out)
-            };
-        }
-        let n_parts = self.n_threads().min(n_chunks);
-        let mut parts = Vec::with_capacity(n_parts);
-        let mut rest = out;
-        for part in 0..n_parts {
-            let chunks = share(n_chunks, part, n_parts);
-            let len = (chunks.len() * chunk_len).min(rest.len());
-            let (own, others) = rest.split_at_mut(len);
-            parts.push(Mutex::new((chunks.start, own)));
-            rest = others;
-        }
-        self.run(&|thread| {
-            let Some(part) = parts.get(thread) else { return };
-            let (first, own) = &mut *lock(part);
-            for (i, chunk) in own.chunks_mut(chunk_len).enumerate() {
-                work(*first + i, chunk);
+        self.for_each_pair((out, chunk_len), (&mut [(); 0], 0), |index, chunk, _| work(index, chunk));
+    }
+
+    /// As [`for_each_chunk`](Self::for_each_chunk), of two slices at once: `work(index, chunk of a, chunk of b)`.
+    pub fn for_each_pair<A: Send, B: Send>(
+        &self,
+        (a, a_len): (&mut [A], usize),
+        (b, b_len): (&mut [B], usize),
+        work: impl Fn(usize, &mut [A], &mut [B]) + Sync,
+    ) {
+        let (a, b) = (Chunks::new(a, a_len), Chunks::new(b, b_len));
+        self.for_each_range(a.n_chunks(), |chunks| {
+            for i in chunks {
+                // SAFETY: the ranges have no chunk in common.
+                work(i, unsafe { a.get(i) }, unsafe { b.get(i) });
             }
         });
     }
@@ -136,6 +137,22 @@ impl Team {
             }
         });
     }
+
+    /// Cuts `out` into chunks of `chunk_len` (the last may be shorter) and calls `work(chunk index, chunk)` for each, in order, each thread
+    /// taking the next when it is done with one: for chunks that differ in work.
+    pub fn for_each_task<T: Send>(&self, out: &mut [T], chunk_len: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+        let out = Chunks::new(out, chunk_len);
+        let n = out.n_chunks();
+        let next = AtomicUsize::new(0);
+        let take = || Some(next.fetch_add(1, Relaxed)).filter(|i| *i < n);
+        let run = |_| {
+            while let Some(i) = take() {
+                // SAFETY: the counter gives each chunk once.
+                work(i, unsafe { out.get(i) });
+            }
+        };
+        if n <= 1 { run(0) } else { self.run(&run) }
+    }
 }
 
 /// The `part`-th of `n_parts` nearly equal runs of `0..n`.
@@ -143,72 +160,64 @@ fn share(n: usize, part: usize, n_parts: usize) -> Range<usize> {
     n * part / n_parts..n * (part + 1) / n_parts
 }
 
-/// A panic elsewhere cannot leave these locks' data half-written, so poison carries no news.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A slice cut into chunks, which several threads borrow at once.
+struct Chunks<'a, T> {
+    first: *mut T,
+    len: usize,
+    chunk_len: usize,
+    borrowed: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it is a slice borrowed for writing; `get` leaves it to its caller that no two threads have the same chunk.
+unsafe impl<T: Send> Sync for Chunks<'_, T> {}
+
+impl<'a, T> Chunks<'a, T> {
+    fn new(slice: &'a mut [T], chunk_len: usize) -> Self {
+        Chunks { first: slice.as_mut_ptr(), len: slice.len(), chunk_len: chunk_len.max(1), borrowed: PhantomData }
+    }
+
+    fn n_chunks(&self) -> usize {
+        self.len.div_ceil(self.chunk_len)
+    }
+
+    /// The `i`-th chunk, empty beyond the last.
+    ///
+    /// # Safety
+    /// While the chunk is used nobody else asks for it.
+    unsafe fn get(&self, i: usize) -> &'a mut [T] {
+        let start = self.len.min(i * self.chunk_len);
+        let len = self.chunk_len.min(self.len - start);
+        // SAFETY: the part lies within the slice, which is borrowed for as long as the result, and is the caller's alone.
+        unsafe { slice::from_raw_parts_mut(self.first.add(start), len) }
+    }
 }
 
 impl Shared {
-    fn start(&self, work: &'static (dyn Fn(usize) + Sync), n_members: usize) {
-        let mut job = lock(&self.job);
-        job.work = Some(Work(work));
-        job.generation += 1;
-        job.panicked = false;
-        self.busy.store(n_members, Ordering::Relaxed);
-        self.generation.store(job.generation, Ordering::Release);
-        self.wake.notify_all();
-    }
-
-    /// Returns whether a member panicked.
-    fn wait_for_members(&self) -> bool {
-        for _ in 0..SPINS {
-            if self.busy.load(Ordering::Acquire) == 0 {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        let mut job = lock(&self.job);
-        while self.busy.load(Ordering::Acquire) > 0 {
-            job = self.done.wait(job).unwrap_or_else(PoisonError::into_inner);
-        }
-        job.work = None;
-        job.panicked
+    fn start(&self, work: &Work<'_>, n_members: usize) {
+        self.work.store(ptr::from_ref(work).cast_mut().cast(), Relaxed);
+        self.busy.store(n_members, Relaxed);
+        self.panicked.store(false, Relaxed);
+        self.epoch.fetch_add(1, SeqCst);
+        self.for_work.wake();
     }
 
     fn serve(&self, member: usize) {
         let mut seen = 0;
-        while let Some((work, generation)) = self.next(seen) {
-            seen = generation;
-            // SAFETY: `Team::run` keeps the pointee alive until this member has counted down `busy` below.
-            let work = unsafe { &*work.0 };
-            let panicked = catch_unwind(AssertUnwindSafe(|| work(member))).is_err();
-            if panicked {
-                lock(&self.job).panicked = true;
-            }
-            if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
-                // Under the lock, so that a caller between its check and its wait is not missed.
-                drop(lock(&self.job));
-                self.done.notify_all();
-            }
-        }
-    }
-
-    /// Waits for an operation after the `seen`-th. `None` when the team ends.
-    fn next(&self, seen: usize) -> Option<(Work, usize)> {
-        for _ in 0..SPINS {
-            if self.generation.load(Ordering::Acquire) != seen {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        let mut job = lock(&self.job);
         loop {
-            if job.stop {
-                return None;
+            self.for_work.wait_until(|| self.epoch.load(SeqCst) != seen);
+            if self.stop.load(SeqCst) {
+                return;
             }
-            match job.work {
-                Some(work) if job.generation != seen => return Some((work, job.generation)),
-                _ => job = self.wake.wait(job).unwrap_or_else(PoisonError::into_inner),
+            // No further operation starts before this member has counted down `busy`.
+            seen += 1;
+            // SAFETY: `Team::run` has stored a pointer to its own reference, and keeps that and what it refers to until this member has
+            // counted down `busy`, which happens after its last use, also when it panics.
+            let work = unsafe { *self.work.load(Relaxed) };
+            if catch_unwind(AssertUnwindSafe(|| work(member))).is_err() {
+                self.panicked.store(true, Relaxed);
+            }
+            if self.busy.fetch_sub(1, SeqCst) == 1 {
+                self.for_members.wake();
             }
         }
     }
@@ -216,14 +225,77 @@ impl Shared {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        lock(&self.shared.job).stop = true;
-        self.shared.generation.fetch_add(1, Ordering::Release);
-        self.shared.wake.notify_all();
+        self.shared.stop.store(true, SeqCst);
+        self.shared.epoch.fetch_add(1, SeqCst);
+        self.shared.for_work.wake();
         for member in self.members.drain(..) {
             // A member's panic was already reported to whoever ran the operation.
             let _ = member.join();
         }
     }
+}
+
+/// Where threads wait for something that others do.
+#[derive(Debug)]
+struct Waiting {
+    patience: Duration,
+    n_asleep: AtomicUsize,
+    lock: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Waiting {
+    fn new(patience: Duration) -> Waiting {
+        Waiting { patience, n_asleep: AtomicUsize::new(0), lock: Mutex::new(()), wake: Condvar::new() }
+    }
+
+    /// Returns once `ready`, which loads what it depends on in the order `SeqCst`.
+    fn wait_until(&self, ready: impl Fn() -> bool) {
+        if self.poll(&ready) {
+            return;
+        }
+        let mut guard = lock(&self.lock);
+        // First announced, then checked: whoever stores what makes it ready either is seen here or sees this thread asleep.
+        self.n_asleep.fetch_add(1, SeqCst);
+        while !ready() {
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.n_asleep.fetch_sub(1, SeqCst);
+    }
+
+    /// Whether it became ready before patience ran out.
+    fn poll(&self, ready: impl Fn() -> bool) -> bool {
+        let mut start = None;
+        loop {
+            for _ in 0..64 {
+                if ready() {
+                    return true;
+                }
+                hint::spin_loop();
+            }
+            let waited = start.get_or_insert_with(Instant::now).elapsed();
+            if waited >= self.patience {
+                return false;
+            }
+            if waited >= POLITENESS {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// To be called after what makes the others ready was stored, in the order `SeqCst`.
+    fn wake(&self) {
+        if self.n_asleep.load(SeqCst) > 0 {
+            // Whoever announced itself holds the lock until it really sleeps.
+            drop(lock(&self.lock));
+            self.wake.notify_all();
+        }
+    }
+}
+
+/// A panic elsewhere cannot leave these locks' data half-written, so poison carries no news.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -241,6 +313,11 @@ mod tests {
                 });
                 let expected: Vec<usize> = (0..len).map(|i| i / chunk_len + 1).collect();
                 assert_eq!(out, expected, "{n_threads} threads, {len} by {chunk_len}");
+                let mut out = vec![0usize; len];
+                team.for_each_task(&mut out, chunk_len, |index, chunk| {
+                    chunk.iter_mut().for_each(|v| *v += index + 1);
+                });
+                assert_eq!(out, expected, "as tasks: {n_threads} threads, {len} by {chunk_len}");
             }
         }
     }
@@ -271,5 +348,39 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn pairs_are_cut_alike() {
+        for n_threads in [1, 3] {
+            let (mut a, mut b) = ([0; 10], [0; 20]);
+            Team::new(n_threads).for_each_pair((&mut a, 3), (&mut b, 6), |index, a, b| {
+                assert_eq!(2 * a.len(), b.len());
+                a.fill(index);
+                b.fill(index);
+            });
+            assert_eq!(a, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]);
+            assert!(b.chunks(2).map(|b| b[0]).eq(a), "{b:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_sleeps_through_an_operation_and_nobody_runs_one_twice() {
+        // Patience that is over at once, that may be over at any moment of an operation, and that never is.
+        for patience in [0, 1, 5, 20, 1_000_000].map(Duration::from_micros) {
+            for n_threads in [2, 3, 8] {
+                let team = Team::with_patience(n_threads, patience);
+                let counts: Vec<AtomicUsize> = (0..n_threads).map(|_| AtomicUsize::new(0)).collect();
+                for i in 0..1000u32 {
+                    team.run(&|thread| {
+                        // Operations and what lies between them take from nothing to about twenty microseconds.
+                        (0..(i * 7919 + thread as u32 * 31) % 300).for_each(|_| hint::spin_loop());
+                        counts[thread].fetch_add(1, Relaxed);
+                    });
+                    assert!(counts.iter().all(|count| count.load(Relaxed) == i as usize + 1), "operation {i}");
+                    (0..(i * 104_729) % 300).for_each(|_| hint::spin_loop());
+                }
+            }
+        }
     }
 }
