@@ -1,16 +1,21 @@
 //! Causal softmax attention over cached keys and values.
 
+mod product;
+mod segment;
+
+use std::{cell::RefCell, ops::Range};
+
 use kinfolk_decoder::{Attention, LoadError, Mask, Slot};
 
 use crate::{
-    cache::LayerCache,
+    attention::segment::{Mixture, SEGMENT, Scores, Workspace},
+    cache::{KvShape, LANES, LayerCache},
     linear::Linear,
     load::Loader,
-    model::{Context, Step},
+    model::{Context, Step, TOKENS},
     norm::NormWeights,
     quantized::Activations,
-    rotary::scale_queries,
-    simd,
+    rotary::query_factor,
     team::Team,
     timers::Op,
 };
@@ -55,77 +60,197 @@ impl AttentionWeights {
             Mask::Window(window) => Some(window),
             _ => None,
         };
-        LayerCache::new(self.spec.n_kv_heads * self.spec.head_dim, window)
+        LayerCache::new(KvShape { n_heads: self.spec.n_kv_heads, head_dim: self.spec.head_dim }, window)
     }
 
     /// `[tokens, hidden]` to the same, for layer `layer` of the step's sequences, whose caches grow by the new keys and values.
     pub fn forward(&self, ctx: &Context<'_>, step: &mut Step<'_>, layer: usize, x: &[f32]) -> Vec<f32> {
-        let Context { team, timers } = *ctx;
+        let Context { team, timers, .. } = *ctx;
         let x = &Activations::new(x);
         let (mut q, mut k, v) =
             timers.time(Op::Qkv, || (self.q.forward(team, x), self.k.forward(team, x), self.v.forward(team, x)));
         timers.time(Op::Rope, || {
-            self.place(step, &mut q, &mut k);
-            self.remember(step, layer, &k, &v);
+            self.place(ctx, step, &mut q, &mut k);
+            self.remember(team, step, layer, &k, &v);
         });
-        let mixed = timers.time(Op::Attention, || self.mix(team, step, layer, &q));
-        timers.time(Op::Output, || self.o.forward(team, &Activations::new(&mixed)))
+        drop((k, v));
+        timers.time(Op::Attention, || self.mix(ctx, step, layer, &mut q));
+        timers.time(Op::Output, || self.o.forward(team, &Activations::new(&q)))
     }
 
     /// Gives queries and keys their norms and positions.
-    fn place(&self, step: &Step<'_>, q: &mut [f32], k: &mut [f32]) {
+    fn place(&self, ctx: &Context<'_>, step: &Step<'_>, q: &mut [f32], k: &mut [f32]) {
         let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
-        let (q_len, kv_len) = (n_heads * head_dim, n_kv_heads * head_dim);
-        if let (Some(q_norm), Some(k_norm)) = (&self.q_norm, &self.k_norm) {
-            q_norm.apply(q);
-            k_norm.apply(k);
-        }
-        if let Some(rope) = self.rope {
-            step.rotations[rope].apply(q, q_len, head_dim);
-            step.rotations[rope].apply(k, kv_len, head_dim);
-        }
-        if let Some(temperature) = &self.spec.query_temperature {
-            scale_queries(temperature, step.tokens.iter().map(|t| t.position), q, q_len);
-        }
-    }
-
-    fn remember(&self, step: &mut Step<'_>, layer: usize, k: &[f32], v: &[f32]) {
-        let kv_len = self.spec.n_kv_heads * self.spec.head_dim;
-        for ((token, k), v) in step.tokens.iter().zip(k.chunks_exact(kv_len)).zip(v.chunks_exact(kv_len)) {
-            step.caches[token.sequence].layers[layer].append(k, v);
-        }
-    }
-
-    /// Every query against the keys it sees, `[tokens, heads × head_dim]`.
-    fn mix(&self, team: &Team, step: &Step<'_>, layer: usize, q: &[f32]) -> Vec<f32> {
-        let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
-        let mut mixed = vec![0.0; q.len()];
-        team.for_each_chunk(&mut mixed, head_dim, |chunk, out| {
-            let (t, head) = (chunk / n_heads, chunk % n_heads);
-            let token = &step.tokens[t];
-            let cache = &step.caches[token.sequence].layers[layer];
-            self.head(&q[chunk * head_dim..][..head_dim], head * n_kv_heads / n_heads, token.position, cache, out);
-        });
-        mixed
-    }
-
-    /// One query against the keys it sees: `out = Σ softmax(scores) · v`.
-    fn head(&self, q: &[f32], kv_head: usize, position: usize, cache: &LayerCache, out: &mut [f32]) {
-        let part = kv_head * self.spec.head_dim..(kv_head + 1) * self.spec.head_dim;
-        let first = match self.spec.mask {
-            Mask::Window(window) => (position + 1).saturating_sub(window),
-            _ => 0,
+        let rotation = self.rope.map(|rope| &step.rotations[rope]);
+        let place = |token: usize, row: &mut [f32], norm: Option<&NormWeights>| {
+            if let Some(norm) = norm {
+                norm.apply(ctx.level, row);
+            }
+            if let Some(rotation) = rotation {
+                rotation.apply(ctx.level, token, row, head_dim);
+            }
         };
-        let mut scores: Vec<f32> =
-            (first..=position).map(|p| simd::dot(q, &cache.k(p)[part.clone()]) * self.spec.scale).collect();
-        if let Some(cap) = self.spec.softcap {
-            crate::activation::softcap(&mut scores, cap);
+        let (q_len, kv_len) = (n_heads * head_dim, n_kv_heads * head_dim);
+        ctx.team.for_each_pair((q, TOKENS * q_len), (k, TOKENS * kv_len), |chunk, q, k| {
+            let rows = q.chunks_exact_mut(q_len).zip(k.chunks_exact_mut(kv_len));
+            for (token, (q, k)) in (chunk * TOKENS..).zip(rows) {
+                place(token, q, self.q_norm.as_ref());
+                place(token, k, self.k_norm.as_ref());
+                if let Some(temperature) = &self.spec.query_temperature {
+                    let factor = query_factor(temperature, step.tokens[token].position);
+                    q.iter_mut().for_each(|v| *v *= factor);
+                }
+            }
+        });
+    }
+
+    /// Puts new keys and values into the caches.
+    fn remember(&self, team: &Team, step: &mut Step<'_>, layer: usize, k: &[f32], v: &[f32]) {
+        let shape = KvShape { n_heads: self.spec.n_kv_heads, head_dim: self.spec.head_dim };
+        let kv_len = shape.n_heads * shape.head_dim;
+        let mut writes = Vec::new();
+        for (cache, tokens) in step.caches.iter_mut().zip(&step.runs) {
+            let mut token = tokens.start;
+            for (block, places) in cache.layers[layer].grow(tokens.len()) {
+                let first = token;
+                token += places.len();
+                writes.push((block, places, first));
+            }
         }
-        let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        scores.iter_mut().for_each(|s| *s = (*s - max).exp());
-        let sum: f32 = scores.iter().sum();
-        for (p, score) in (first..).zip(scores) {
-            simd::axpy(score / sum, &cache.v(p)[part.clone()], out);
+        // One thread writes to a block. A token or two are not worth waking another.
+        let n = if k.len() < TOKENS * kv_len { writes.len() } else { 1 };
+        team.for_each_chunk(&mut writes, n, |_, writes| {
+            for (block, places, first) in writes {
+                for (at, token) in places.clone().zip(*first..) {
+                    block.write(shape, at, &k[token * kv_len..][..kv_len], &v[token * kv_len..][..kv_len]);
+                }
+            }
+        });
+    }
+
+    /// Puts in place of every query, `[tokens, heads × head_dim]`, what it mixes of the values it sees.
+    fn mix(&self, ctx: &Context<'_>, step: &Step<'_>, layer: usize, q: &mut [f32]) {
+        let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
+        let group = n_heads / n_kv_heads;
+        let plan = Plan::new(self, step, ctx.team.n_threads());
+        let width = head_dim.next_multiple_of(LANES);
+        let part_len = plan.part_len(group, width);
+        let mut parts = vec![0.0; plan.jobs.len() * plan.n_parts * part_len];
+        ctx.team.for_each_task(&mut parts, part_len, |part, out| {
+            let (job, keys) = plan.part(part);
+            WORKSPACE.with_borrow_mut(|work| {
+                let n_rows = job.tokens.len() * group;
+                let rows = (0..n_rows).map(|r| {
+                    let (token, head) = (job.tokens.start + r / group, job.kv_head * group + r % group);
+                    (&q[(token * n_heads + head) * head_dim..][..head_dim], self.visible(step.tokens[token].position))
+                });
+                work.queries.set(head_dim, rows);
+                let cache = &step.caches[job.sequence].layers[layer];
+                let scores = Scores { scale: self.spec.scale, softcap: self.spec.softcap };
+                work.attend(ctx.level, scores, cache, job.kv_head, keys, &mut Mixture::within(out, n_rows, width));
+            });
+        });
+        if plan.n_parts > 1 {
+            ctx.team.for_each_chunk(&mut parts, plan.n_parts * part_len, |job, parts| {
+                let n_rows = plan.jobs[job].tokens.len() * group;
+                let mut parts = parts.chunks_exact_mut(part_len).map(|part| Mixture::within(part, n_rows, width));
+                let Some(mut first) = parts.next() else { return };
+                parts.for_each(|part| first.take_in(ctx.level, &part));
+            });
+        }
+        ctx.team.for_each_chunk(q, TOKENS * n_heads * head_dim, |chunk, out| {
+            for (token, out) in (chunk * TOKENS..).zip(out.chunks_exact_mut(n_heads * head_dim)) {
+                for (kv_head, out) in out.chunks_exact_mut(group * head_dim).enumerate() {
+                    let job = plan.job_of(token, kv_head);
+                    let part = &parts[job * plan.n_parts * part_len..][..part_len];
+                    let Job { tokens, .. } = &plan.jobs[job];
+                    segment::write_rows(part, tokens.len() * group, (token - tokens.start) * group, out, head_dim);
+                }
+            }
+        });
+    }
+
+    /// Positions that a query at `position` sees.
+    fn visible(&self, position: usize) -> Range<usize> {
+        match self.spec.mask {
+            Mask::Window(window) => (position + 1).saturating_sub(window)..position + 1,
+            _ => 0..position + 1,
         }
     }
+}
+
+/// Queries computed together: enough to use each key and value often, few enough for their results to stay in the first-level cache.
+pub(crate) const ROWS: usize = 24;
+
+/// How the work of a layer's attention is cut.
+struct Plan {
+    /// By sequence, then by token, then by head.
+    jobs: Vec<Job>,
+    /// For each token the first of the jobs it is in.
+    first_jobs: Vec<usize>,
+    /// Into how many a job is cut: one, or as many as it sees segments.
+    n_parts: usize,
+    /// Most tokens of a job.
+    n_tokens: usize,
+}
+
+/// Successive tokens of a sequence, and the queries that share a head of keys and values.
+struct Job {
+    sequence: usize,
+    tokens: Range<usize>,
+    kv_head: usize,
+    /// Positions that any of the queries sees.
+    keys: Range<usize>,
+}
+
+impl Plan {
+    fn new(weights: &AttentionWeights, step: &Step<'_>, n_threads: usize) -> Plan {
+        let Attention { n_heads, n_kv_heads, .. } = weights.spec;
+        let n_tokens = (ROWS / (n_heads / n_kv_heads)).max(1);
+        let (mut jobs, mut first_jobs) = (Vec::new(), Vec::with_capacity(step.tokens.len()));
+        for (sequence, run) in step.runs.iter().enumerate() {
+            for start in run.clone().step_by(n_tokens) {
+                let tokens = start..run.end.min(start + n_tokens);
+                first_jobs.extend(tokens.clone().map(|_| jobs.len()));
+                let sees = |token: usize| weights.visible(step.tokens[token].position);
+                let keys = sees(start).start..sees(tokens.end - 1).end;
+                let of_head = |kv_head| Job { sequence, tokens: tokens.clone(), kv_head, keys: keys.clone() };
+                jobs.extend((0..n_kv_heads).map(of_head));
+            }
+        }
+        let n_segments = jobs.iter().map(Job::n_segments).max().unwrap_or(1);
+        let enough = n_threads == 1 || jobs.len() >= 4 * n_threads;
+        let n_tokens = jobs.iter().map(|job| job.tokens.len()).max().unwrap_or(0);
+        Plan { jobs, first_jobs, n_parts: if enough { 1 } else { n_segments }, n_tokens }
+    }
+
+    /// Elements that a part of any job results in.
+    fn part_len(&self, group: usize, width: usize) -> usize {
+        Mixture::len(self.n_tokens * group, width)
+    }
+
+    /// The job of part `i`, and which positions it is to look at.
+    fn part(&self, i: usize) -> (&Job, Range<usize>) {
+        let job = &self.jobs[i / self.n_parts];
+        if self.n_parts == 1 {
+            return (job, job.keys.clone());
+        }
+        let segment = job.keys.start / SEGMENT + i % self.n_parts;
+        (job, segment * SEGMENT..(segment + 1) * SEGMENT)
+    }
+
+    fn job_of(&self, token: usize, kv_head: usize) -> usize {
+        self.first_jobs[token] + kv_head
+    }
+}
+
+impl Job {
+    fn n_segments(&self) -> usize {
+        self.keys.end.div_ceil(SEGMENT) - self.keys.start / SEGMENT
+    }
+}
+
+thread_local! {
+    /// One per thread for the life of the thread, so that attention allocates nothing.
+    static WORKSPACE: RefCell<Workspace> = const { RefCell::new(Workspace::new()) };
 }

@@ -6,7 +6,7 @@ use crate::{
     activation::{self, Gated, sigmoid},
     linear::Linear,
     load::Loader,
-    model::Context,
+    model::{Context, TOKENS},
     quantized::Activations,
     simd,
     supports::refusal,
@@ -68,11 +68,13 @@ impl GatedWeights {
     }
 
     fn forward(&self, ctx: &Context<'_>, x: &Activations<'_>) -> Vec<f32> {
-        let Context { team, timers } = *ctx;
+        let Context { team, timers, .. } = *ctx;
         let (mut gate, up) = timers.time(Op::GateUp, || (self.gate.forward(team, x), self.up.forward(team, x)));
         let width = self.gate.n_rows();
         timers.time(Op::Activation, || {
-            team.for_each_chunk(&mut gate, width, |token, row| (self.gated)(row, &up[token * width..][..width]));
+            team.for_each_chunk(&mut gate, TOKENS * width, |chunk, rows| {
+                (self.gated)(ctx.level, rows, &up[chunk * TOKENS * width..][..rows.len()]);
+            });
         });
         timers.time(Op::Down, || self.down.forward(team, &Activations::new(&gate)))
     }
@@ -98,7 +100,7 @@ impl MoeWeights {
     }
 
     fn forward(&self, ctx: &Context<'_>, x: &[f32], hidden: usize) -> Vec<f32> {
-        let Context { team, timers } = *ctx;
+        let Context { team, timers, .. } = *ctx;
         let of_all = Activations::new(x);
         let chosen = timers.time(Op::Router, || self.choose(&self.router.forward(team, &of_all)));
         let mut out = vec![0.0; x.len()];

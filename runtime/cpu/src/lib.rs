@@ -13,6 +13,7 @@ mod cache;
 mod columns;
 mod dense;
 mod executor;
+mod exp;
 mod ffn;
 mod linear;
 mod load;

@@ -2,7 +2,13 @@
 
 use kinfolk_decoder::{Attention, Decoder, Ffn, GatedMlp, Mask, MemoryNeed, Mixer, Stored, Weights, Workload};
 
-use crate::{dense, linear::TILE, quantized};
+use crate::{
+    attention::ROWS,
+    cache::{BLOCK, KvShape, LANES},
+    dense,
+    linear::TILE,
+    quantized,
+};
 
 /// Bytes of an f32.
 const F32: u64 = 4;
@@ -40,21 +46,21 @@ fn cache_bytes(decoder: &Decoder, workload: &Workload) -> u64 {
     of_one.saturating_mul(workload.n_sequences as u64)
 }
 
-/// Keys and values of a sequence of `len` tokens, of which the last `chunk_tokens` come at once. A window's older ones pile up to as much
-/// again before they are let go, and a chunk comes on top. Room reserved ahead is not counted, since the system gives memory where it is
-/// written to.
+/// Keys and values of a sequence of `len` tokens, of which the last `chunk_tokens` come at once, in whole blocks. Behind a window there may
+/// be a part of a block, and another one that is kept to be used again.
 pub(crate) fn sequence_bytes(decoder: &Decoder, len: usize, chunk_tokens: usize) -> u64 {
     let of_layer = |a: &Attention| {
         let held = match a.mask {
-            Mask::Window(window) => window.saturating_mul(2).saturating_add(chunk_tokens),
+            Mask::Window(window) => window.saturating_add(chunk_tokens).saturating_add(2 * BLOCK),
             _ => usize::MAX,
         };
-        product(&[2, held.min(len), a.n_kv_heads, a.head_dim]).saturating_mul(F32)
+        let shape = KvShape { n_heads: a.n_kv_heads, head_dim: a.head_dim };
+        product(&[held.min(len).div_ceil(BLOCK), shape.block_len()]).saturating_mul(F32)
     };
     sum(attentions(decoder).map(of_layer))
 }
 
-/// The largest set of activations alive at once, each thread's decoded rows and scores, and the logits.
+/// The largest set of activations alive at once, each thread's decoded rows and queries, and the logits.
 fn scratch_bytes(decoder: &Decoder, workload: &Workload, n_threads: usize) -> u64 {
     let Workload { context_length, n_sequences, chunk_tokens, .. } = *workload;
     let (hidden, vocab) = (decoder.embedding.hidden_size, decoder.embedding.vocab_size);
@@ -75,19 +81,34 @@ fn scratch_bytes(decoder: &Decoder, workload: &Workload, n_threads: usize) -> u6
         Ffn::Moe(moe) => moe.expert.intermediate_size.max(moe.shared.map_or(0, |s| s.expert.intermediate_size)),
         _ => 0,
     });
+    let mixing = attentions(decoder).map(workspace_len).max().unwrap_or(0);
     let heads = attentions(decoder).map(|a| a.n_heads.saturating_mul(a.head_dim));
     let widest = widest.chain(heads).chain([hidden]).max().unwrap_or(0);
-    let per_thread = product(&[TILE, widest]).saturating_add(product(&[context_length]));
+    let per_thread = product(&[TILE, widest]).saturating_add(mixing);
     let elements = activations.max(logits).saturating_add(per_thread.saturating_mul(n_threads as u64));
     elements.saturating_mul(F32).saturating_add(dense::SCRATCH_BYTES.saturating_mul(n_threads as u64))
 }
 
-/// Elements per token alive while the output projection runs: the residual stream, its norm and the product, queries, keys, values and
-/// their mixture, once more in the order of its kernel, or the product by row.
+/// Elements per token alive in attention: the residual stream and its norm; then queries, keys and values, with the input once more in the
+/// order of a kernel or a product by row; or queries with their mixtures; or mixtures with the output projection, and either once more.
 fn attention_width(a: &Attention, hidden: usize) -> u64 {
-    let heads = product(&[a.n_heads, a.head_dim]);
-    let widest = heads.max(hidden as u64);
-    sum([product(&[3, hidden]), heads, heads, widest, product(&[2, a.n_kv_heads, a.head_dim])])
+    let (q, kv) = (product(&[a.n_heads, a.head_dim]), product(&[a.n_kv_heads, a.head_dim]));
+    let again = (hidden as u64).max(q).max(kv);
+    let projecting = kv.saturating_mul(2).saturating_add(again);
+    let mixing = product(&[a.n_heads, mixture_width(a)]);
+    let output = again.saturating_add(hidden as u64);
+    sum([product(&[2, hidden]), q, projecting.max(mixing).max(output)])
+}
+
+fn mixture_width(a: &Attention) -> usize {
+    a.head_dim.checked_next_multiple_of(LANES).unwrap_or(usize::MAX).saturating_add(2)
+}
+
+/// Elements that one thread works in for attention: queries, weights, and the mixtures of a block, a segment, and a part that is not full.
+fn workspace_len(a: &Attention) -> u64 {
+    let n_rows = ROWS.max(a.n_heads / a.n_kv_heads.max(1));
+    let of_row = sum([product(&[a.head_dim.div_ceil(BLOCK), BLOCK]), BLOCK as u64, product(&[3, mixture_width(a)])]);
+    product(&[n_rows]).saturating_mul(of_row)
 }
 
 /// Elements per token alive in a feed-forward: the residual stream, the mixer's output and its norm, and the projections.

@@ -3,6 +3,7 @@
 use std::{
     borrow::Cow,
     fmt,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -17,13 +18,13 @@ use kinfolk_decoder::{
 use crate::{
     activation::softcap,
     attention::AttentionWeights,
-    cache::{CpuCache, LayerCache, SPARE},
+    cache::{CpuCache, LayerCache},
     ffn::FfnWeights,
     linear::Linear,
     load::Loader,
     memory::sequence_bytes,
-    norm::NormWeights,
-    quantized::Activations,
+    norm::{self, NormWeights},
+    quantized::{Activations, level::Level},
     rotary::Rotation,
     supports::refusal,
     team::Team,
@@ -39,6 +40,7 @@ pub(crate) struct CpuModel {
     context_length: usize,
     team: Arc<Team>,
     timers: Timers,
+    level: Level,
     weight_bytes: u64,
     /// `[vocab, hidden]`
     embedding: Linear,
@@ -89,11 +91,17 @@ impl LoadedRope {
 pub(crate) struct Context<'a> {
     pub team: &'a Team,
     pub timers: &'a Timers,
+    pub level: Level,
 }
+
+/// Tokens that one thread takes at a time where each is a few microseconds of work or less: fewer are not worth waking another for.
+pub(crate) const TOKENS: usize = 4;
 
 /// What one forward pass works on: the new tokens of every sequence, one after the other.
 pub(crate) struct Step<'a> {
     pub tokens: Vec<Token>,
+    /// Which of the tokens are of each cache's sequence.
+    pub runs: Vec<Range<usize>>,
     pub caches: Vec<&'a mut CpuCache>,
     /// One per rope of the model.
     pub rotations: Vec<Rotation>,
@@ -101,8 +109,6 @@ pub(crate) struct Step<'a> {
 
 /// One new token.
 pub(crate) struct Token {
-    /// Index into the step's caches.
-    pub sequence: usize,
     pub position: usize,
     id: u32,
 }
@@ -163,6 +169,7 @@ impl CpuModel {
             context_length,
             team,
             timers: Timers::new(context.profile),
+            level: Level::best(),
             embedding,
             ropes,
             layers,
@@ -201,7 +208,7 @@ impl CpuModel {
         let mut run =
             Run { cache, renewed: stale.then(|| self.empty_cache()), tokens, n_new: new.len(), want: sequence.want };
         let n = run.tokens.len();
-        run.target().layers.iter_mut().try_for_each(|layer| layer.reserve(n))?;
+        run.target().1.layers.iter_mut().try_for_each(|layer| layer.reserve(n))?;
         Ok(run)
     }
 
@@ -215,60 +222,66 @@ impl CpuModel {
         let wants: Vec<Wanted> =
             runs.iter().map(|r| Wanted { n_rows: r.tokens.len(), n_new: r.n_new, want: r.want }).collect();
         let mut tokens = Vec::new();
-        let mut lens = Vec::with_capacity(runs.len());
+        let mut of_sequences = Vec::with_capacity(runs.len());
         let mut caches = Vec::with_capacity(runs.len());
-        for (sequence, run) in runs.iter_mut().enumerate() {
-            let new = run.tokens.to_vec();
-            let cache = run.target();
-            let held = cache.tokens.len();
-            lens.push(held + new.len());
-            tokens.extend(new.into_iter().enumerate().map(|(i, id)| Token { sequence, position: held + i, id }));
+        for run in runs.iter_mut() {
+            let (new, cache) = run.target();
+            let (start, held) = (tokens.len(), cache.tokens.len());
+            tokens.extend(new.iter().enumerate().map(|(i, id)| Token { position: held + i, id: *id }));
+            of_sequences.push(start..tokens.len());
             caches.push(cache);
         }
         let of_rope = |rope: &LoadedRope| {
-            Rotation::new(&rope.rope, tokens.iter().map(|t| (t.position, rope.for_len(lens[t.sequence]))))
+            let of_sequence = |run: &Range<usize>| {
+                let frequencies = rope.for_len(tokens[run.end - 1].position + 1);
+                tokens[run.clone()].iter().map(move |t| (t.position, frequencies))
+            };
+            Rotation::new(&rope.rope, of_sequences.iter().flat_map(of_sequence))
         };
         let rotations = self.timers.time(Op::Rope, || self.ropes.iter().map(of_rope).collect());
-        let x = self.run_layers(&mut Step { tokens, caches, rotations }, cancel)?;
+        let x = self.run_layers(&mut Step { tokens, runs: of_sequences, caches, rotations }, cancel)?;
         Ok(self.outputs(x, &wants))
     }
 
     /// Runs the layers over a step's tokens. Returns the residual stream, `[tokens, hidden]`.
     fn run_layers(&self, step: &mut Step<'_>, cancel: &Cancel) -> Result<Vec<f32>, ForwardError> {
         let hidden = self.decoder.embedding.hidden_size;
-        let (ctx, timers) = (&Context { team: &self.team, timers: &self.timers }, &self.timers);
+        let (ctx, timers) = (&self.context(), &self.timers);
         let mut x = timers.time(Op::Embed, || self.embed(&step.tokens));
+        let mut normed = vec![0.0; x.len()];
+        // What the block before has said, with its norm: added when the next norm passes over the residual stream anyway.
+        let mut said: Option<(Vec<f32>, Option<&NormWeights>)> = None;
         for (i, layer) in self.layers.iter().enumerate() {
             if cancel.is_cancelled() {
                 return Err(ForwardError::Cancelled);
             }
-            let normed_x = timers.time(Op::Norm, || normed(layer.pre_mixer.as_ref(), &x));
-            let mut mixed = layer.attention.forward(ctx, step, i, &normed_x);
-            drop(normed_x);
-            let normed_x = timers.time(Op::Norm, || {
-                apply(layer.post_mixer.as_ref(), &mut mixed);
-                add(&mut x, &mixed);
-                normed(layer.pre_ffn.as_ref(), &x)
-            });
-            let mut ffn = layer.ffn.forward(ctx, &normed_x, hidden);
-            timers.time(Op::Norm, || {
-                apply(layer.post_ffn.as_ref(), &mut ffn);
-                add(&mut x, &ffn);
-            });
+            let pre = layer.pre_mixer.as_ref();
+            timers.time(Op::Norm, || join(ctx, hidden, said.take(), &mut x, pre, &mut normed));
+            let mixed = (layer.attention.forward(ctx, step, i, &normed), layer.post_mixer.as_ref());
+            let pre = layer.pre_ffn.as_ref();
+            timers.time(Op::Norm, || join(ctx, hidden, Some(mixed), &mut x, pre, &mut normed));
+            said = Some((layer.ffn.forward(ctx, &normed, hidden), layer.post_ffn.as_ref()));
         }
+        timers.time(Op::Norm, || join(ctx, hidden, said, &mut x, None, &mut []));
         Ok(x)
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context { team: &self.team, timers: &self.timers, level: self.level }
     }
 
     /// Rows of the embedding, `[tokens, hidden]`.
     fn embed(&self, tokens: &[Token]) -> Vec<f32> {
         let hidden = self.decoder.embedding.hidden_size;
         let mut x = vec![0.0; tokens.len() * hidden];
-        for (token, row) in tokens.iter().zip(x.chunks_exact_mut(hidden)) {
-            self.embedding.decode_row(token.id as usize, row);
-            if let Some(scale) = self.decoder.embedding.scale {
-                row.iter_mut().for_each(|v| *v *= scale);
+        self.team.for_each_chunk(&mut x, TOKENS * hidden, |chunk, rows| {
+            for (token, row) in tokens[chunk * TOKENS..].iter().zip(rows.chunks_exact_mut(hidden)) {
+                self.embedding.decode_row(token.id as usize, row);
+                if let Some(scale) = self.decoder.embedding.scale {
+                    row.iter_mut().for_each(|v| *v *= scale);
+                }
             }
-        }
+        });
         x
     }
 
@@ -287,7 +300,7 @@ impl CpuModel {
                 Want::AllLogits | Want::Hidden => wanted.n_new,
             };
             let rows = &mut own[(wanted.n_rows - n) * hidden..];
-            self.timers.time(Op::Norm, || self.final_norm.apply(rows));
+            self.timers.time(Op::Norm, || self.final_norm.apply(self.level, rows));
             match wanted.want {
                 Want::Hidden => outputs.push(Output { values: rows.to_vec(), width: hidden }),
                 _ => {
@@ -303,7 +316,7 @@ impl CpuModel {
         let logits = self.timers.time(Op::Head, || {
             let mut logits = head.forward(&self.team, &Activations::new(&for_head));
             if let Some(cap) = self.decoder.head.softcap {
-                softcap(&mut logits, cap);
+                softcap(self.level, &mut logits, cap);
             }
             logits
         });
@@ -331,20 +344,28 @@ struct Wanted {
     want: Want,
 }
 
-fn normed(norm: Option<&NormWeights>, x: &[f32]) -> Vec<f32> {
-    let mut x = x.to_vec();
-    apply(norm, &mut x);
-    x
-}
-
-fn apply(norm: Option<&NormWeights>, x: &mut [f32]) {
-    if let Some(norm) = norm {
-        norm.apply(x);
-    }
-}
-
-fn add(x: &mut [f32], y: &[f32]) {
-    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+/// Adds what a block has said, with its norm, to the residual stream `x`, and writes the norm of the sum for the next block to `normed`.
+fn join(
+    ctx: &Context<'_>,
+    hidden: usize,
+    said: Option<(Vec<f32>, Option<&NormWeights>)>,
+    x: &mut [f32],
+    next: Option<&NormWeights>,
+    normed: &mut [f32],
+) {
+    let (level, len) = (ctx.level, TOKENS * hidden);
+    ctx.team.for_each_pair((x, len), (normed, len), |chunk, x, normed| {
+        match &said {
+            Some((said, Some(norm))) => norm.add(level, &said[chunk * len..][..x.len()], x),
+            Some((said, None)) => norm::add(level, &said[chunk * len..][..x.len()], x),
+            None => {}
+        }
+        match next {
+            Some(norm) => norm.write(level, x, normed),
+            None if normed.is_empty() => {}
+            None => normed.copy_from_slice(x),
+        }
+    });
 }
 
 impl fmt::Debug for CpuModel {
@@ -387,8 +408,8 @@ impl Model for CpuModel {
     }
 
     fn cache_bytes(&self, tokens: usize) -> u64 {
-        let rows = sequence_bytes(&self.decoder, tokens, 0);
-        rows.saturating_add(rows / SPARE as u64).saturating_add(2 * size_of::<u32>() as u64 * tokens as u64)
+        let kv = sequence_bytes(&self.decoder, tokens, 0);
+        kv.saturating_add(2 * size_of::<u32>() as u64 * tokens as u64)
     }
 
     fn forward(&self, batch: &mut [Sequence<'_>], cancel: &Cancel) -> Result<Vec<Output>, ForwardError> {
@@ -418,8 +439,9 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn target(&mut self) -> &mut CpuCache {
-        self.renewed.as_mut().unwrap_or(self.cache)
+    /// Tokens to compute, and what they are to be appended to.
+    fn target(&mut self) -> (&[u32], &mut CpuCache) {
+        (&self.tokens, self.renewed.as_mut().unwrap_or(self.cache))
     }
 
     /// Puts the computed tokens on record.

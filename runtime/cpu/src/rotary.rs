@@ -2,6 +2,8 @@
 
 use kinfolk_decoder::{Frequencies, Pairing, QueryTemperature, Rope};
 
+use crate::quantized::level::{Level, compiled_per_level};
+
 /// Sine and cosine of every position and pair of a batch.
 pub(crate) struct Rotation {
     dims: usize,
@@ -29,34 +31,28 @@ impl Rotation {
         matches!(pairing, Pairing::Halves)
     }
 
-    /// Rotates every head of `head_dim` elements of `x` (`[tokens, heads × head_dim]`) in place.
-    pub fn apply(&self, x: &mut [f32], row_len: usize, head_dim: usize) {
-        let half = self.dims / 2;
-        let angles = self.cos.chunks_exact(half).zip(self.sin.chunks_exact(half));
-        for (row, (cos, sin)) in x.chunks_exact_mut(row_len).zip(angles) {
-            for head in row.chunks_exact_mut(head_dim) {
-                let (first, second) = head[..self.dims].split_at_mut(half);
-                for i in 0..half {
-                    let (a, b) = (first[i], second[i]);
-                    first[i] = a * cos[i] - b * sin[i];
-                    second[i] = b * cos[i] + a * sin[i];
-                }
-            }
+    /// Rotates every head of `head_dim` elements of `row`, which is of the step's `token`-th token, in place.
+    pub fn apply(&self, level: Level, token: usize, row: &mut [f32], head_dim: usize) {
+        let angles = token * self.dims / 2..(token + 1) * self.dims / 2;
+        rotate(level, row, head_dim, &self.cos[angles.clone()], &self.sin[angles]);
+        compiled_per_level!(rotate = rotate_heads [] (row: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]));
+    }
+}
+
+#[inline(always)]
+fn rotate_heads(row: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+    let half = cos.len();
+    for head in row.chunks_exact_mut(head_dim) {
+        let (first, second) = head[..2 * half].split_at_mut(half);
+        for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
         }
     }
 }
 
-/// Scales the queries at each of `positions`, in place.
-pub(crate) fn scale_queries(
-    t: &QueryTemperature,
-    positions: impl Iterator<Item = usize>,
-    q: &mut [f32],
-    row_len: usize,
-) {
-    for (row, position) in q.chunks_exact_mut(row_len).zip(positions) {
-        let factor = 1.0 + t.scale * (1.0 + (position / t.floor) as f32).ln();
-        row.iter_mut().for_each(|v| *v *= factor);
-    }
+/// What multiplies the queries at `position`.
+pub(crate) fn query_factor(t: &QueryTemperature, position: usize) -> f32 {
+    1.0 + t.scale * (1.0 + (position / t.floor) as f32).ln()
 }
 
 #[cfg(test)]
@@ -70,7 +66,9 @@ mod tests {
         let frequencies = rope.frequencies(1, 1);
         let rotation = Rotation::new(&rope, positions.iter().map(|p| (*p, &frequencies)));
         let mut x = x.to_vec();
-        rotation.apply(&mut x, 6, 6);
+        for (token, row) in x.chunks_exact_mut(6).enumerate() {
+            rotation.apply(Level::best(), token, row, 6);
+        }
         x
     }
 
@@ -105,8 +103,7 @@ mod tests {
 
     #[test]
     fn queries_grow_by_the_logarithm_of_their_step() {
-        let mut q = [1.0; 4];
-        scale_queries(&QueryTemperature { scale: 0.5, floor: 16 }, [0, 15, 16, 47].into_iter(), &mut q, 1);
+        let q = [0, 15, 16, 47].map(|position| query_factor(&QueryTemperature { scale: 0.5, floor: 16 }, position));
         let expected = [1.0, 1.0, 1.0 + 0.5 * 2f32.ln(), 1.0 + 0.5 * 3f32.ln()];
         assert!(q.iter().zip(expected).all(|(q, e)| (q - e).abs() < 1e-6), "{q:?}");
     }

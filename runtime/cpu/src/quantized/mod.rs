@@ -9,7 +9,7 @@
 
 mod activations;
 mod kernel;
-mod level;
+pub(crate) mod level;
 mod q4;
 mod q5;
 mod q6_k;

@@ -1,0 +1,297 @@
+//! A few queries against a run of keys and values.
+//!
+//! Softmax needs no second look at the keys: of each block the largest score `m`, the sum `l = Σ eˢ⁻ᵐ` and the mixture `o = Σ eˢ⁻ᵐ v` are found,
+//! and two such results are one of both blocks after the one with the smaller `m` has been scaled (Milakov and Gimelshein 2018,
+//! arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135). Blocks are merged in order within segments of a fixed number of positions, and
+//! segments in order, so that a query's result is the same whichever queries, threads and chunks it is computed with.
+
+use std::{mem, ops::Range};
+
+use super::product::{self, Isa, Portable, Row, Strips};
+use crate::{
+    activation::capped,
+    cache::{BLOCK, KvShape, LANES, LayerCache},
+    exp::exp,
+    quantized::level::{Level, compiled_per_level},
+};
+
+/// Positions of a segment, what one thread computes at least.
+pub(super) const SEGMENT: usize = 256;
+
+/// What makes scores of products.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scores {
+    pub scale: f32,
+    pub softcap: Option<f32>,
+}
+
+/// Queries that share a head of keys and values.
+pub(super) struct Queries {
+    /// `[head_dim / 64, rows]`, each filled up with zeros.
+    packed: Vec<Row>,
+    /// Positions that each row sees.
+    visible: Vec<Range<usize>>,
+}
+
+impl Queries {
+    pub const fn new() -> Queries {
+        Queries { packed: Vec::new(), visible: Vec::new() }
+    }
+
+    /// Takes `rows`, each with what it sees, in place of what there was.
+    pub fn set<'a>(&mut self, head_dim: usize, rows: impl ExactSizeIterator<Item = (&'a [f32], Range<usize>)>) {
+        let n_rows = rows.len();
+        self.packed.clear();
+        self.packed.resize(head_dim.div_ceil(BLOCK) * n_rows, [0.0; BLOCK]);
+        self.visible.clear();
+        for (r, (row, visible)) in rows.enumerate() {
+            for (part, row) in row.chunks(BLOCK).enumerate() {
+                self.packed[part * n_rows + r][..row.len()].copy_from_slice(row);
+            }
+            self.visible.push(visible);
+        }
+    }
+
+    fn n_rows(&self) -> usize {
+        self.visible.len()
+    }
+
+    /// Positions that any row sees.
+    pub fn all_visible(&self) -> Range<usize> {
+        let start = self.visible.iter().map(|v| v.start).min().unwrap_or(0);
+        start..self.visible.iter().map(|v| v.end).max().unwrap_or(0)
+    }
+}
+
+/// Results of a few rows, not yet divided by their sums.
+#[derive(Debug)]
+pub(super) struct Mixture<'a> {
+    /// Largest score of each row.
+    pub max: &'a mut [f32],
+    /// Sum of each row's weights.
+    pub sum: &'a mut [f32],
+    /// `[rows, width]`
+    pub values: &'a mut [f32],
+}
+
+impl<'a> Mixture<'a> {
+    /// Elements that `n_rows` rows take.
+    pub fn len(n_rows: usize, width: usize) -> usize {
+        n_rows * (width + 2)
+    }
+
+    /// In the first [`len`](Self::len) elements of `memory`.
+    pub fn within(memory: &'a mut [f32], n_rows: usize, width: usize) -> Mixture<'a> {
+        let memory = &mut memory[..Mixture::len(n_rows, width)];
+        let (max, rest) = memory.split_at_mut(n_rows);
+        let (sum, values) = rest.split_at_mut(n_rows);
+        Mixture { max, sum, values }
+    }
+
+    /// Of no keys at all.
+    pub fn clear(&mut self) {
+        self.max.fill(f32::NEG_INFINITY);
+        self.sum.fill(0.0);
+        self.values.fill(0.0);
+    }
+
+    /// Takes in what comes after it.
+    pub fn take_in(&mut self, level: Level, other: &Mixture<'_>) {
+        merge(level, self, other);
+        compiled_per_level!(merge = merge_two [] (a: &mut Mixture<'_>, b: &Mixture<'_>));
+    }
+
+    #[inline(always)]
+    fn merge(&mut self, other: &Mixture<'_>) {
+        let width = self.values.len() / self.max.len();
+        let rows = self.values.chunks_exact_mut(width).zip(other.values.chunks_exact(width));
+        for (r, (values, others)) in rows.enumerate() {
+            // A row that has seen nothing yet, or sees nothing there, takes the other as it is.
+            let max = if other.max[r] > self.max[r] { other.max[r] } else { self.max[r] };
+            let own = if other.max[r] == f32::NEG_INFINITY { 1.0 } else { exp(self.max[r] - max) };
+            let theirs = if other.max[r] == f32::NEG_INFINITY { 0.0 } else { exp(other.max[r] - max) };
+            self.max[r] = max;
+            self.sum[r] = theirs.mul_add(other.sum[r], own * self.sum[r]);
+            for (v, o) in values.iter_mut().zip(others) {
+                *v = theirs.mul_add(*o, own * *v);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn merge_two(a: &mut Mixture<'_>, b: &Mixture<'_>) {
+    a.merge(b);
+}
+
+/// Writes rows from `first` on of a result of `n_rows` to `out`, divided by their sums.
+pub(super) fn write_rows(part: &[f32], n_rows: usize, first: usize, out: &mut [f32], head_dim: usize) {
+    let (sums, values) = part[n_rows..].split_at(n_rows);
+    let width = head_dim.next_multiple_of(LANES);
+    for (r, out) in (first..).zip(out.chunks_exact_mut(head_dim)) {
+        for (out, v) in out.iter_mut().zip(&values[r * width..]) {
+            *out = v / sums[r];
+        }
+    }
+}
+
+/// What one thread works in.
+pub(super) struct Workspace {
+    pub queries: Queries,
+    /// Scores of each row with a block, then its weights.
+    weights: Vec<Row>,
+    of_block: Vec<f32>,
+    of_segment: Vec<f32>,
+}
+
+impl Workspace {
+    pub const fn new() -> Workspace {
+        Workspace { queries: Queries::new(), weights: Vec::new(), of_block: Vec::new(), of_segment: Vec::new() }
+    }
+
+    /// Mixes what the queries see of the positions `keys` of a head. `keys` starts where a segment does.
+    pub fn attend(
+        &mut self,
+        level: Level,
+        scores: Scores,
+        cache: &LayerCache,
+        head: usize,
+        keys: Range<usize>,
+        out: &mut Mixture<'_>,
+    ) {
+        let (n_rows, width) = (self.queries.n_rows(), cache.shape().value_width());
+        self.weights.resize(n_rows, [0.0; BLOCK]);
+        self.of_block.resize(Mixture::len(n_rows, width), 0.0);
+        self.of_segment.resize(Mixture::len(n_rows, width), 0.0);
+        attend_with(level, self, &Keys { scores, cache, head }, keys, out);
+    }
+}
+
+/// A head of a layer, and what its scores are.
+struct Keys<'a> {
+    scores: Scores,
+    cache: &'a LayerCache,
+    head: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+fn attend_with(level: Level, work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
+    use super::product::{Avx2, Avx512};
+
+    #[target_feature(enable = "avx2,fma")]
+    fn avx2(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
+        attend::<Avx2>(work, with, keys, out);
+    }
+    #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl")]
+    fn avx512(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
+        attend::<Avx512>(work, with, keys, out);
+    }
+    match level {
+        Level::Scalar => attend::<Portable>(work, with, keys, out),
+        // SAFETY: a level is only made where the processor has its instruction sets.
+        Level::Avx2 | Level::AvxVnni => unsafe { avx2(work, with, keys, out) },
+        // SAFETY: as above.
+        _ => unsafe { avx512(work, with, keys, out) },
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn attend_with(_: Level, work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
+    attend::<Portable>(work, with, keys, out);
+}
+
+#[inline(always)]
+fn attend<I: Isa>(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
+    out.clear();
+    let n_rows = work.queries.n_rows();
+    let seen = work.queries.all_visible();
+    let (start, end) = (keys.start.max(seen.start), keys.end.min(seen.end));
+    let mut of_segment = mem::take(&mut work.of_segment);
+    let width = with.cache.shape().value_width();
+    let mut segment = Mixture::within(&mut of_segment, n_rows, width);
+    for at in (start - start % SEGMENT..end).step_by(SEGMENT) {
+        segment.clear();
+        let first = start.max(at);
+        for block in (first - first % BLOCK..end.min(at + SEGMENT)).step_by(BLOCK) {
+            attend_block::<I>(work, with, block, start.max(block) - block..end.min(block + BLOCK) - block);
+            segment.merge(&Mixture::within(&mut work.of_block, n_rows, width));
+        }
+        out.merge(&segment);
+    }
+    work.of_segment = of_segment;
+}
+
+/// Mixes what the queries see of the block at position `first`, which is some of `places`.
+#[inline(always)]
+fn attend_block<I: Isa>(work: &mut Workspace, with: &Keys<'_>, first: usize, places: Range<usize>) {
+    let block = with.cache.block(first);
+    let shape @ KvShape { head_dim, .. } = with.cache.shape();
+    let (n_rows, width) = (work.queries.n_rows(), shape.value_width());
+    let strips = places.start / LANES..places.end.div_ceil(LANES);
+    work.weights.fill([0.0; BLOCK]);
+    let keys = block.keys(shape, with.head);
+    for (part, queries) in work.queries.packed.chunks_exact(n_rows).enumerate() {
+        let keys = Strips { vectors: &keys[part * BLOCK..], step: 1, stride: head_dim };
+        let inner = 0..BLOCK.min(head_dim - part * BLOCK);
+        product::accumulate::<I>(queries, keys, inner, strips.clone(), work.weights.as_flattened_mut(), BLOCK);
+    }
+    let mixture = Mixture::within(&mut work.of_block, n_rows, width);
+    for (r, row) in work.weights.iter_mut().enumerate() {
+        let visible = &work.queries.visible[r];
+        let place = |position: usize| position.clamp(first, first + BLOCK) - first;
+        (mixture.max[r], mixture.sum[r]) = weigh(row, place(visible.start)..place(visible.end), with.scores);
+    }
+    mixture.values.fill(0.0);
+    let values = Strips { vectors: block.values(shape, with.head), step: width / LANES, stride: 1 };
+    product::accumulate::<I>(&work.weights, values, places, 0..width / LANES, mixture.values, width);
+}
+
+/// Makes weights of products, nothing where a key is not `visible`. Returns the largest score and the sum of the weights.
+#[inline(always)]
+fn weigh(row: &mut Row, visible: Range<usize>, scores: Scores) -> (f32, f32) {
+    if visible.is_empty() {
+        row.fill(0.0);
+        return (f32::NEG_INFINITY, 0.0);
+    }
+    for score in row.iter_mut() {
+        *score *= scores.scale;
+    }
+    if let Some(cap) = scores.softcap {
+        for score in row.iter_mut() {
+            *score = capped(*score, cap);
+        }
+    }
+    row[..visible.start].fill(f32::NEG_INFINITY);
+    row[visible.end..].fill(f32::NEG_INFINITY);
+    let mut max = [f32::NEG_INFINITY; LANES];
+    for scores in row.as_chunks::<LANES>().0 {
+        for lane in 0..LANES {
+            max[lane] = if scores[lane] > max[lane] { scores[lane] } else { max[lane] };
+        }
+    }
+    let mut n = LANES;
+    while n > 1 {
+        n /= 2;
+        for lane in 0..n {
+            max[lane] = if max[lane + n] > max[lane] { max[lane + n] } else { max[lane] };
+        }
+    }
+    let max = max[0];
+    let mut sum = [0.0; LANES];
+    for scores in row.as_chunks_mut::<LANES>().0 {
+        let mut weights = *scores;
+        for lane in 0..LANES {
+            weights[lane] = exp(weights[lane] - max);
+            sum[lane] += weights[lane];
+        }
+        *scores = weights;
+    }
+    let mut n = LANES;
+    while n > 1 {
+        n /= 2;
+        for lane in 0..n {
+            sum[lane] += sum[lane + n];
+        }
+    }
+    (max, sum[0])
+}
