@@ -22,7 +22,8 @@ impl Kernels {
         for level in levels {
             // SAFETY of the calls: a level is only made where the processor has its instruction sets.
             match level {
-                Level::Scalar => {}
+                // The matrix unit is not among these: its peak is no measure of vector code.
+                Level::Scalar | Level::Amx => {}
                 Level::Avx2 => {
                     kernels.int8 = kernel("AVX2", 32, || unsafe { avx2_int8() });
                     kernels.f32 = kernel("AVX2 FMA", 8, || unsafe { avx2_f32() });
