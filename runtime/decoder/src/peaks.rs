@@ -29,12 +29,6 @@ impl Peaks {
     pub fn new(read_bytes_per_s: f64, int8: PeakRate, int8_matrix: Option<PeakRate>, f32: PeakRate) -> Peaks {
         Peaks { read_bytes_per_s, int8, int8_matrix, f32 }
     }
-
-    /// The fastest way to multiply bytes.
-    pub fn best_int8(&self) -> PeakRate {
-        let matrix = self.int8_matrix.filter(|matrix| matrix.macs_per_s > self.int8.macs_per_s);
-        matrix.unwrap_or(self.int8)
-    }
 }
 
 impl PeakRate {

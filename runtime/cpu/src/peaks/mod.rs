@@ -121,15 +121,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_peak_is_measured_and_the_best_is_the_fastest() {
+    fn every_peak_is_measured() {
         let peaks = measure(2);
         let rates = [Some(peaks.int8), peaks.int8_matrix, Some(peaks.f32)];
         for rate in rates.into_iter().flatten() {
             assert!(rate.macs_per_s.is_finite() && rate.macs_per_s > 0.0, "{rate:?}");
         }
         assert!(peaks.read_bytes_per_s.is_finite() && peaks.read_bytes_per_s > 0.0);
-        let best = peaks.best_int8().macs_per_s;
-        assert!(best >= peaks.int8.macs_per_s && peaks.int8_matrix.is_none_or(|matrix| best >= matrix.macs_per_s));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 
 #![expect(clippy::needless_range_loop, reason = "a register each")]
 
-use std::{arch::x86_64::*, hint::black_box};
+use std::{
+    arch::{asm, x86_64::*},
+    hint::black_box,
+};
 
 use super::{Kernel, Kernels, STEPS};
 use crate::quantized::Level;
@@ -22,8 +25,7 @@ impl Kernels {
         for level in levels {
             // SAFETY of the calls: a level is only made where the processor has its instruction sets.
             match level {
-                // The matrix unit is not among these: its peak is no measure of vector code.
-                Level::Scalar | Level::Amx => {}
+                Level::Scalar => {}
                 Level::Avx2 => {
                     kernels.int8 = kernel("AVX2", 32, || unsafe { avx2_int8() });
                     kernels.f32 = kernel("AVX2 FMA", 8, || unsafe { avx2_f32() });
@@ -33,8 +35,10 @@ impl Kernels {
                     kernels.int8 = kernel("AVX-512 VNNI", 64, || unsafe { avx512_int8() });
                     kernels.f32 = kernel("AVX-512 FMA", 16, || unsafe { avx512_f32() });
                 }
-                // The matrix unit's is not measured: the peak of the vector registers stands.
-                Level::Amx => {}
+                Level::Amx => {
+                    let macs = STEPS * TILES * TILE_ROWS * TILE_ROWS * 64;
+                    kernels.int8_matrix = Some(Kernel { unit: "AMX", macs, run: amx_int8 });
+                }
             }
         }
         kernels
@@ -107,4 +111,54 @@ fn avx512_f32() {
         }
     }
     black_box(sums);
+}
+
+/// Independent sums in the registers of the matrix unit, and their rows.
+const TILES: usize = 4;
+const TILE_ROWS: usize = 16;
+
+/// Shapes of the eight registers: sixteen rows of 64 bytes each.
+#[repr(C, align(64))]
+struct FullTiles {
+    palette: u8,
+    reserved: [u8; 15],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+static FULL_TILES: FullTiles = FullTiles {
+    palette: 1,
+    reserved: [0; 15],
+    row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
+/// Written as assembly, since the intrinsics are not stable.
+fn amx_int8() {
+    // SAFETY: a level of AMX is only made where the processor has it and the system permits it. The one operand in memory is 64 bytes in the
+    // layout that `ldtilecfg` reads; the registers hold zeros, and are let go at the end.
+    unsafe {
+        asm!(
+            "ldtilecfg [{tiles}]",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "tilezero tmm4",
+            "tilezero tmm5",
+            "tilezero tmm6",
+            "tilezero tmm7",
+            "2:",
+            "tdpbssd tmm0, tmm4, tmm6",
+            "tdpbssd tmm1, tmm4, tmm7",
+            "tdpbssd tmm2, tmm5, tmm6",
+            "tdpbssd tmm3, tmm5, tmm7",
+            "dec {steps}",
+            "jnz 2b",
+            "tilerelease",
+            tiles = in(reg) &raw const FULL_TILES,
+            steps = inout(reg) STEPS => _,
+            options(readonly, nostack),
+        );
+    }
 }

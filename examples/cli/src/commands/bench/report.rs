@@ -34,7 +34,9 @@ struct Prefill {
     speed: Speed,
     /// Multiplications with weights, in 10⁹ per second.
     gmac_per_s: f64,
+    /// Of the vector registers' peak, and of the matrix unit's if there is one.
     share_of_int8_peak: Option<f64>,
+    share_of_int8_matrix_peak: Option<f64>,
     share_of_f32_peak: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     profile: Vec<OpShare>,
@@ -115,6 +117,7 @@ impl Report {
             gmac_per_s: work.prompt_macs(n_tokens) * speed.tokens_per_s / n_tokens as f64 / 1e9,
             speed,
             share_of_int8_peak: None,
+            share_of_int8_matrix_peak: None,
             share_of_f32_peak: None,
             profile: shares(&measured.profile),
         });
@@ -144,8 +147,10 @@ impl Report {
     pub fn set_peaks(&mut self, peaks: Option<Peaks>) {
         let Some(peaks) = peaks else { return };
         if let Some(prefill) = &mut self.prefill {
-            let share = |rate: PeakRate| Some(prefill.gmac_per_s * 1e9 / rate.macs_per_s);
-            (prefill.share_of_int8_peak, prefill.share_of_f32_peak) = (share(peaks.best_int8()), share(peaks.f32));
+            let share = |rate: PeakRate| prefill.gmac_per_s * 1e9 / rate.macs_per_s;
+            prefill.share_of_int8_peak = Some(share(peaks.int8));
+            prefill.share_of_int8_matrix_peak = peaks.int8_matrix.map(share);
+            prefill.share_of_f32_peak = Some(share(peaks.f32));
         }
         for decode in &mut self.decode {
             decode.share_of_read_peak = Some(decode.gb_per_s * 1e9 / peaks.read_bytes_per_s);
@@ -172,8 +177,12 @@ impl Report {
             row("memory", format!("{resident} at most, weights {}", print::bytes(self.weight_bytes))),
         ];
         if let Some(prefill) = &self.prefill {
-            let shares = [(prefill.share_of_int8_peak, "int8"), (prefill.share_of_f32_peak, "f32")];
-            let shares: String = shares.iter().map(|(share, of)| percent(*share, &format!("the {of} peak"))).collect();
+            let shares = [
+                percent(prefill.share_of_int8_peak, "the int8 peak"),
+                percent(prefill.share_of_int8_matrix_peak, "the matrix unit's"),
+                percent(prefill.share_of_f32_peak, "the f32 peak"),
+            ]
+            .concat();
             let name = format!("prefill {}", prefill.n_tokens);
             rows.push((name, format!("{}, {:.1} GMAC/s{shares}", prefill.speed.in_words(), prefill.gmac_per_s)));
         }
