@@ -22,6 +22,15 @@ pub(crate) enum Level {
     /// AMX for bytes, beside those of AVX-512.
     #[cfg(target_arch = "x86_64")]
     Amx,
+    /// NEON as every processor of the target has it.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// NEON with dot products of bytes.
+    #[cfg(target_arch = "aarch64")]
+    NeonDotprod,
+    /// NEON with dot products and products of matrices of bytes.
+    #[cfg(target_arch = "aarch64")]
+    NeonI8mm,
 }
 
 impl Level {
@@ -45,7 +54,21 @@ impl Level {
     }
 
     /// Every level this processor has, the best last.
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(target_arch = "aarch64")]
+    pub fn available() -> Vec<Level> {
+        use std::arch::is_aarch64_feature_detected;
+        let dotprod = is_aarch64_feature_detected!("dotprod");
+        let levels = [
+            (Level::Scalar, true),
+            (Level::Neon, true),
+            (Level::NeonDotprod, dotprod),
+            (Level::NeonI8mm, dotprod && is_aarch64_feature_detected!("i8mm")),
+        ];
+        levels.into_iter().filter(|(_, has)| *has).map(|(level, _)| level).collect()
+    }
+
+    /// Every level this processor has, the best last.
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     pub fn available() -> Vec<Level> {
         vec![Level::Scalar]
     }
@@ -90,8 +113,23 @@ macro_rules! compiled_per_level {
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512Vnni | Level::Amx => unsafe { avx512::<$($generic),*>($($arg),*) },
+                // Whose baseline has what plain Rust needs.
+                #[cfg(target_arch = "aarch64")]
+                Level::Neon | Level::NeonDotprod | Level::NeonI8mm => $body::<$($generic),*>($($arg),*),
             }
         }
     };
 }
 pub(crate) use compiled_per_level;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "tests nothing: `emulate.sh` asks which levels an emulated processor has"]
+    #[expect(clippy::print_stdout, reason = "the answer")]
+    fn levels_of_this_processor() {
+        println!("levels: {:?}", Level::available());
+    }
+}

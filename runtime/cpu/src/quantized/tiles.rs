@@ -296,7 +296,7 @@ fn prefetch(at: &[u8], n: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(AHEAD_BYTES + line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (at, n);
+    let _ = (at, n, AHEAD_BYTES);
 }
 
 #[cfg(test)]

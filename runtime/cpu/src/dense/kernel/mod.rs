@@ -14,6 +14,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 use std::slice;
@@ -155,6 +157,8 @@ macro_rules! by_level {
             Level::Avx2 | Level::AvxVnni => avx2::$name::<$W>($($arg),*),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512Vnni | Level::Amx => avx512::$name::<$W>($($arg),*),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon | Level::NeonDotprod | Level::NeonI8mm => neon::$name::<$W>($($arg),*),
         }
     };
 }
@@ -328,7 +332,7 @@ fn prefetch(at: *const u8, n: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD_BYTES + line).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (at, n);
+    let _ = (at, n, AHEAD_BYTES);
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub(super) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 use super::{
@@ -51,11 +53,20 @@ pub(super) fn accumulate(level: Level, form: Form, tiles: &[&[Panel]], x: &[&[Gr
         // SAFETY: as above. The matrix unit has a kernel of its own.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512Vnni | Level::Amx => unsafe { avx512::accumulate(form, tiles, x, sums) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => unsafe { neon::baseline::accumulate(form, tiles, x, sums) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::NeonDotprod => unsafe { neon::dotprod::accumulate(form, tiles, x, sums) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        Level::NeonI8mm => unsafe { neon::i8mm::accumulate(form, tiles, x, sums) },
     }
 }
 
 /// Four codes of a plane as the processor's 32-bit integer.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[inline(always)]
 fn quad(codes: &[i8; GROUP], k: usize) -> i32 {
     // `k` is below 8 wherever this is called, which the compiler sees once loops are unrolled.
@@ -65,7 +76,7 @@ fn quad(codes: &[i8; GROUP], k: usize) -> i32 {
 
 /// Calls `$body::<N_TILES, tokens, HALVES, MINIMA>($form, tiles, x, sums)` with as many tokens at a time as there are, the numbers `$n`
 /// to choose from.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! for_each_size {
     ($body:ident, $tiles:literal, $form:expr, $of:expr, $x:expr, $sums:expr, $n:tt) => {
         match $form {
@@ -88,7 +99,7 @@ macro_rules! for_each_size {
         }
     }};
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use for_each_size;
 
 #[cfg(test)]
