@@ -10,7 +10,7 @@ use std::{mem, ops::Range};
 use super::product::{self, Isa, Portable, Row, Strips};
 use crate::{
     activation::capped,
-    cache::{BLOCK, KvShape, LANES, LayerCache},
+    cache::{BLOCK, Block, KvShape, LANES, LayerCache},
     exp::exp,
     quantized::level::{Level, compiled_per_level},
 };
@@ -213,7 +213,8 @@ fn attend<I: Isa>(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out
         segment.clear();
         let first = start.max(at);
         for block in (first - first % BLOCK..end.min(at + SEGMENT)).step_by(BLOCK) {
-            attend_block::<I>(work, with, block, start.max(block) - block..end.min(block + BLOCK) - block);
+            let next = (block + BLOCK < end).then(|| with.cache.block(block + BLOCK));
+            attend_block::<I>(work, with, block, next, start.max(block) - block..end.min(block + BLOCK) - block);
             segment.merge(&Mixture::within(&mut work.of_block, n_rows, width));
         }
         out.merge(&segment);
@@ -221,17 +222,29 @@ fn attend<I: Isa>(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out
     work.of_segment = of_segment;
 }
 
-/// Mixes what the queries see of the block at position `first`, which is some of `places`.
+/// Mixes what the queries see of the block at position `first`, which is some of `places`. `next` is wanted after it.
 #[inline(always)]
-fn attend_block<I: Isa>(work: &mut Workspace, with: &Keys<'_>, first: usize, places: Range<usize>) {
+fn attend_block<I: Isa>(
+    work: &mut Workspace,
+    with: &Keys<'_>,
+    first: usize,
+    next: Option<&Block>,
+    places: Range<usize>,
+) {
     let block = with.cache.block(first);
     let shape @ KvShape { head_dim, .. } = with.cache.shape();
     let (n_rows, width) = (work.queries.n_rows(), shape.value_width());
     let strips = places.start / LANES..places.end.div_ceil(LANES);
     work.weights.fill([0.0; BLOCK]);
     let keys = block.keys(shape, with.head);
+    let next_keys = next.map(|next| next.keys(shape, with.head));
     for (part, queries) in work.queries.packed.chunks_exact(n_rows).enumerate() {
-        let keys = Strips { vectors: &keys[part * BLOCK..], step: 1, stride: head_dim };
+        let keys = Strips {
+            vectors: &keys[part * BLOCK..],
+            step: 1,
+            stride: head_dim,
+            next: next_keys.map(|keys| &keys[part * BLOCK..]),
+        };
         let inner = 0..BLOCK.min(head_dim - part * BLOCK);
         product::accumulate::<I>(queries, keys, inner, strips.clone(), work.weights.as_flattened_mut(), BLOCK);
     }
@@ -242,7 +255,12 @@ fn attend_block<I: Isa>(work: &mut Workspace, with: &Keys<'_>, first: usize, pla
         (mixture.max[r], mixture.sum[r]) = weigh(row, place(visible.start)..place(visible.end), with.scores);
     }
     mixture.values.fill(0.0);
-    let values = Strips { vectors: block.values(shape, with.head), step: width / LANES, stride: 1 };
+    let values = Strips {
+        vectors: block.values(shape, with.head),
+        step: width / LANES,
+        stride: 1,
+        next: next.map(|next| next.values(shape, with.head)),
+    };
     product::accumulate::<I>(&work.weights, values, places, 0..width / LANES, mixture.values, width);
 }
 
@@ -294,4 +312,126 @@ fn weigh(row: &mut Row, visible: Range<usize>, scores: Scores) -> (f32, f32) {
         }
     }
     (max, sum[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(i: usize) -> f32 {
+        ((i as f32 * 0.7311).sin() * 43.0).sin()
+    }
+
+    fn filled(shape: KvShape, n: usize) -> (LayerCache, Vec<f32>, Vec<f32>) {
+        let len = n * shape.n_heads * shape.head_dim;
+        let (k, v): (Vec<f32>, Vec<f32>) = ((0..len).map(value).collect(), (7..len + 7).map(value).collect());
+        let mut cache = LayerCache::new(shape, None);
+        cache.reserve(n).unwrap();
+        let rows = k.chunks_exact(len / n).zip(v.chunks_exact(len / n));
+        let mut rows = rows.collect::<Vec<_>>().into_iter();
+        for (block, places) in cache.grow(n) {
+            places.for_each(|at| rows.next().into_iter().for_each(|(k, v)| block.write(shape, at, k, v)));
+        }
+        (cache, k, v)
+    }
+
+    /// In f64, a query and a key at a time.
+    fn plain(
+        shape: KvShape,
+        scores: Scores,
+        head: usize,
+        q: &[f32],
+        visible: Range<usize>,
+        k: &[f32],
+        v: &[f32],
+    ) -> Vec<f64> {
+        let row = |x: &[f32], p: usize| -> Vec<f64> {
+            let x = &x[(p * shape.n_heads + head) * shape.head_dim..][..shape.head_dim];
+            x.iter().map(|x| f64::from(*x)).collect()
+        };
+        let weight = |p: usize| {
+            let product: f64 = row(k, p).iter().zip(q).map(|(k, q)| k * f64::from(*q)).sum();
+            let score = product * f64::from(scores.scale);
+            scores.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()).exp()
+        };
+        let sum: f64 = visible.clone().map(weight).sum();
+        let mut out = vec![0.0; shape.head_dim];
+        for p in visible {
+            let weight = weight(p) / sum;
+            out.iter_mut().zip(row(v, p)).for_each(|(out, v)| *out += weight * v);
+        }
+        out
+    }
+
+    fn attended(
+        level: Level,
+        scores: Scores,
+        cache: &LayerCache,
+        head: usize,
+        rows: &[(Vec<f32>, Range<usize>)],
+        parts: &[Range<usize>],
+    ) -> Vec<f32> {
+        let KvShape { head_dim, .. } = cache.shape();
+        let width = cache.shape().value_width();
+        let mut work = Workspace::new();
+        work.queries.set(head_dim, rows.iter().map(|(q, visible)| (q.as_slice(), visible.clone())));
+        let mut memory = vec![vec![0.0; Mixture::len(rows.len(), width)]; parts.len()];
+        for (memory, keys) in memory.iter_mut().zip(parts) {
+            let mut out = Mixture::within(memory, rows.len(), width);
+            work.attend(level, scores, cache, head, keys.clone(), &mut out);
+        }
+        let (first, others) = memory.split_at_mut(1);
+        let mut whole = Mixture::within(&mut first[0], rows.len(), width);
+        others.iter_mut().for_each(|part| whole.take_in(level, &Mixture::within(part, rows.len(), width)));
+        let mut out = vec![0.0; rows.len() * head_dim];
+        write_rows(&first[0], rows.len(), 0, &mut out, head_dim);
+        out
+    }
+
+    #[test]
+    fn queries_mix_what_they_see_on_every_instruction_set_alone_and_together_whole_and_in_parts() {
+        let n = 2 * SEGMENT + 83;
+        for (head_dim, softcap) in [(24, None), (64, Some(2.0)), (80, None), (256, Some(0.5))] {
+            let shape = KvShape { n_heads: 2, head_dim };
+            let scores = Scores { scale: 3.0 / (head_dim as f32).sqrt(), softcap };
+            let (cache, k, v) = filled(shape, n);
+            let whole = 0..n;
+            let parts = [0, 1, 2].map(|i| i * SEGMENT..(i + 1) * SEGMENT);
+            // Ends and beginnings within a block, at its edges, and windows that have passed whole segments.
+            let visible = [
+                0..1,
+                0..64,
+                0..65,
+                3..17,
+                130..n,
+                0..n,
+                540..n - 1,
+                63..SEGMENT,
+                n - 1..n,
+                0..300,
+                0..301,
+                5..302,
+                8..303,
+            ];
+            let row = |(i, visible): (usize, &Range<usize>)| {
+                ((0..head_dim).map(|d| value(d * 31 + i * 1009)).collect::<Vec<f32>>(), visible.clone())
+            };
+            let rows: Vec<_> = visible.iter().enumerate().map(row).collect();
+            let expected = attended(Level::Scalar, scores, &cache, 1, &rows, std::slice::from_ref(&whole));
+            for ((q, visible), found) in rows.iter().zip(expected.chunks_exact(head_dim)) {
+                let exact = plain(shape, scores, 1, q, visible.clone(), &k, &v);
+                let close = found.iter().zip(&exact).all(|(found, exact)| (f64::from(*found) - exact).abs() < 2e-6);
+                assert!(close, "{head_dim}, {visible:?}: {found:?} for {exact:?}");
+            }
+            for level in Level::available() {
+                let of = |rows: &[_], parts: &[_]| attended(level, scores, &cache, 1, rows, parts);
+                assert_eq!(of(&rows, std::slice::from_ref(&whole)), expected, "{head_dim}, {level:?}");
+                assert_eq!(of(&rows, &parts), expected, "{head_dim}, {level:?}, in parts");
+                for n_rows in [1, 2, 3, 4, 5, 6, 8, 12] {
+                    let each = rows.chunks(n_rows).flat_map(|rows| of(rows, std::slice::from_ref(&whole)));
+                    assert!(each.eq(expected.iter().copied()), "{head_dim}, {level:?}, {n_rows} at a time");
+                }
+            }
+        }
+    }
 }
