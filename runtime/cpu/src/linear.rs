@@ -116,7 +116,7 @@ impl Linear {
         let mut out = vec![0.0; self.n_rows * n_tokens];
         match &self.weights {
             Weights::Quantized(tiles) => tiles.forward(team, x, self.bias.as_deref(), &mut out),
-            Weights::Dense(tiles) => tiles.forward(team, x.x, self.bias.as_deref(), &mut out),
+            Weights::Dense(tiles) => tiles.forward(team, x, self.bias.as_deref(), &mut out),
             Weights::Rows(rows) => self.forward_rows(rows, team, x.x, &mut out),
         }
         out

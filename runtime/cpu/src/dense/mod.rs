@@ -12,3 +12,4 @@ mod tiles;
 mod tokens;
 
 pub(crate) use tiles::{SCRATCH_BYTES, Tiles, tile_bytes};
+pub(crate) use tokens::Tokens;

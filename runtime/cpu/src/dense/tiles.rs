@@ -19,7 +19,7 @@ use super::{
 use crate::{
     arena::{Arena, Bytes},
     columns::Columns,
-    quantized::Level,
+    quantized::{Activations, Level},
     team::Team,
 };
 
@@ -121,21 +121,21 @@ impl Tiles {
         }
     }
 
-    /// `x`, `[tokens, n_cols]`, to `out`, `[tokens, n_rows]`, to which `bias` (`[n_rows]`) is added.
+    /// `[tokens, n_cols]` to `out`, `[tokens, n_rows]`, to which `bias` (`[n_rows]`) is added.
     ///
     /// # Cost
     /// Reads every weight once for each [`CHUNK`] of tokens.
-    pub fn forward(&self, team: &Team, x: &[f32], bias: Option<&[f32]>, out: &mut [f32]) {
-        let x = Tokens::new(team, x, self.n_cols);
+    pub fn forward(&self, team: &Team, x: &Activations<'_>, bias: Option<&[f32]>, out: &mut [f32]) {
+        let x = x.tokens(team, self.n_cols);
         let out = Columns::new(out, self.n_rows);
         team.for_each_range(self.n_strips(), |strips| {
             SCRATCH.with_borrow_mut(|scratch| {
-                scratch.fit(&x);
+                scratch.fit(x);
                 for first in (0..x.len()).step_by(CHUNK) {
                     let tokens = first..(first + CHUNK).min(x.len());
                     for strip in strips.clone() {
                         let sums = &mut scratch.sums[..tokens.len()];
-                        self.products(strip, &x, tokens.clone(), bias, &mut scratch.panel, sums);
+                        self.products(strip, x, tokens.clone(), bias, &mut scratch.panel, sums);
                         let rows = self.strip_rows(strip);
                         for (token, sums) in tokens.clone().zip(sums) {
                             // SAFETY: ranges given to different threads have no strip in common, so their rows are distinct.
@@ -305,7 +305,7 @@ mod tests {
                 let weights = decoded(dtype, &bytes, n_rows * n_cols);
                 let (x, bias) = (numbers(n_tokens * n_cols), numbers(n_rows));
                 let mut found = vec![f32::NAN; n_tokens * n_rows];
-                tiles.forward(&team, &x, Some(&bias), &mut found);
+                tiles.forward(&team, &Activations::new(&x), Some(&bias), &mut found);
                 for (x, found) in x.chunks(n_cols).zip(found.chunks(n_rows)) {
                     for ((w, found), bias) in weights.chunks(n_cols).zip(found).zip(&bias) {
                         let products = || w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
@@ -329,10 +329,10 @@ mod tests {
                 let tiles = tiles(&one, dtype, &bytes, n_rows, n_cols);
                 let x = numbers(n_tokens * n_cols);
                 let mut together = vec![0.0; n_tokens * n_rows];
-                tiles.forward(&three, &x, None, &mut together);
+                tiles.forward(&three, &Activations::new(&x), None, &mut together);
                 for (x, together) in x.chunks(n_cols).zip(together.chunks(n_rows)) {
                     let mut alone = vec![0.0; n_rows];
-                    tiles.forward(&one, x, None, &mut alone);
+                    tiles.forward(&one, &Activations::new(x), None, &mut alone);
                     assert_eq!(alone, together, "{dtype}");
                 }
             }

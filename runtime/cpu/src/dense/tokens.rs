@@ -12,7 +12,7 @@ use crate::team::Team;
 pub(super) const WIDTHS: [usize; 5] = [12, 8, 4, 2, 1];
 
 /// The inputs of a projection in blocks of tokens.
-pub(super) struct Tokens<'a> {
+pub(crate) struct Tokens<'a> {
     n_tokens: usize,
     /// Even: a column of zeros follows an odd number.
     n_cols: usize,
@@ -21,7 +21,7 @@ pub(super) struct Tokens<'a> {
 
 /// Tokens side by side.
 #[derive(Clone, Copy)]
-pub(super) struct Block<'a> {
+pub(crate) struct Block<'a> {
     /// Tokens, one of [`WIDTHS`].
     pub width: usize,
     /// `[n_cols, width]`
@@ -75,11 +75,16 @@ fn width(n: usize) -> usize {
     WIDTHS.into_iter().find(|width| *width <= n).expect("the last width is 1")
 }
 
+/// Columns interleaved before the next are: a line of the cache of each token.
+const LINE: usize = 16;
+
 /// `[width, n_cols]` to `[n_cols, width]`.
 fn interleave(x: &[f32], n_cols: usize, width: usize, out: &mut [f32]) {
-    for (token, x) in x.chunks_exact(n_cols).enumerate() {
-        for (x, out) in x.iter().zip(out.chunks_exact_mut(width)) {
-            out[token] = *x;
+    for (i, out) in out.chunks_mut(LINE * width).enumerate() {
+        for (token, x) in x.chunks_exact(n_cols).enumerate() {
+            for (x, out) in x[(i * LINE).min(n_cols)..].iter().zip(out.chunks_exact_mut(width)) {
+                out[token] = *x;
+            }
         }
     }
 }

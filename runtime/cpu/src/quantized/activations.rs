@@ -13,7 +13,7 @@ use std::cell::OnceCell;
 #[cfg(target_arch = "x86_64")]
 use super::kernel::amx;
 use super::level::{Level, compiled_per_level};
-use crate::team::Team;
+use crate::{dense::Tokens, team::Team};
 
 /// Columns that share a scale.
 pub(super) const GROUP: usize = 32;
@@ -22,13 +22,14 @@ pub(super) const GROUP: usize = 32;
 /// further from f32: `PERFORMANCE.md` has the numbers.
 pub(super) const PLANES: usize = 2;
 
-/// The inputs of one or several projections, quantised once when first asked for.
+/// The inputs of one or several projections, quantised or laid out anew once when first asked for.
 pub(crate) struct Activations<'a> {
     /// `[tokens, n_cols]`
     pub x: &'a [f32],
     groups: OnceCell<Vec<Group>>,
     #[cfg(target_arch = "x86_64")]
     blocks: OnceCell<Vec<amx::Block>>,
+    tokens: OnceCell<Tokens<'a>>,
 }
 
 /// 32 quantised activations.
@@ -50,7 +51,13 @@ impl<'a> Activations<'a> {
             groups: OnceCell::new(),
             #[cfg(target_arch = "x86_64")]
             blocks: OnceCell::new(),
+            tokens: OnceCell::new(),
         }
+    }
+
+    /// As products in f32 read them, of rows of `n_cols`.
+    pub fn tokens(&self, team: &Team, n_cols: usize) -> &Tokens<'a> {
+        self.tokens.get_or_init(|| Tokens::new(team, self.x, n_cols))
     }
 
     /// `[tokens, groups]`
