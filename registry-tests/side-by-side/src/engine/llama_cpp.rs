@@ -181,11 +181,14 @@ impl Engine for LlamaCpp {
 
     fn start(&mut self, tokens: &[u32], n_sequences: usize) -> Result<()> {
         self.several = None;
-        self.prefill(tokens)?;
-        self.base = if tokens.is_empty() { Vec::new() } else { self.single.state(0) };
         if n_sequences > 1 {
             self.several = Some(Context::new(&self.model, &self.pool, self.settings, n_sequences)?);
         }
+        // A context takes back the state of its like alone, so the one for several sequences runs the prompt itself.
+        let context = self.several.as_mut().unwrap_or(&mut self.single);
+        context.clear();
+        context.extend(tokens)?;
+        self.base = if tokens.is_empty() { Vec::new() } else { context.state(0) };
         (self.n_base_tokens, self.n_sequences) = (tokens.len(), n_sequences);
         self.rewind()
     }
