@@ -73,7 +73,10 @@ fn scratch_bytes(decoder: &Decoder, workload: &Workload, n_threads: usize) -> u6
         mixer.max(ffn_width(&layer.ffn, hidden))
     });
     let rotations = attentions(decoder).filter_map(|a| a.rope.as_ref()).map(|rope| rope.dims as u64).max().unwrap_or(0);
-    let activations = product(&[n_tokens]).saturating_mul(per_token.max().unwrap_or(0).saturating_add(rotations));
+    // Results of attention before they are whole stay until the end of the pass.
+    let parts = attentions(decoder).map(|a| product(&[a.n_heads, mixture_width(a)])).max().unwrap_or(0);
+    let of_token = sum([per_token.max().unwrap_or(0), rotations, parts]);
+    let activations = product(&[n_tokens]).saturating_mul(of_token);
     // The head's product by row, by token, and the copy handed out.
     let logits = product(&[3, vocab, n_sequences]).saturating_add(product(&[n_tokens, hidden]));
     let widest = decoder.layers.iter().map(|layer| match &layer.ffn {
@@ -90,14 +93,13 @@ fn scratch_bytes(decoder: &Decoder, workload: &Workload, n_threads: usize) -> u6
 }
 
 /// Elements per token alive in attention: the residual stream and its norm; then queries, keys and values, with the input once more in the
-/// order of a kernel or a product by row; or queries with their mixtures; or mixtures with the output projection, and either once more.
+/// order of a kernel or a product by row; or mixtures with the output projection, and either once more.
 fn attention_width(a: &Attention, hidden: usize) -> u64 {
     let (q, kv) = (product(&[a.n_heads, a.head_dim]), product(&[a.n_kv_heads, a.head_dim]));
     let again = (hidden as u64).max(q).max(kv);
     let projecting = kv.saturating_mul(2).saturating_add(again);
-    let mixing = product(&[a.n_heads, mixture_width(a)]);
     let output = again.saturating_add(hidden as u64);
-    sum([product(&[2, hidden]), q, projecting.max(mixing).max(output)])
+    sum([product(&[2, hidden]), q, projecting.max(output)])
 }
 
 fn mixture_width(a: &Attention) -> usize {

@@ -105,6 +105,8 @@ pub(crate) struct Step<'a> {
     pub caches: Vec<&'a mut CpuCache>,
     /// One per rope of the model.
     pub rotations: Vec<Rotation>,
+    /// Where attention puts its results before they are whole: one memory for all layers.
+    pub parts: Vec<f32>,
 }
 
 /// One new token.
@@ -239,7 +241,8 @@ impl CpuModel {
             Rotation::new(&rope.rope, of_sequences.iter().flat_map(of_sequence))
         };
         let rotations = self.timers.time(Op::Rope, || self.ropes.iter().map(of_rope).collect());
-        let x = self.run_layers(&mut Step { tokens, runs: of_sequences, caches, rotations }, cancel)?;
+        let x =
+            self.run_layers(&mut Step { tokens, runs: of_sequences, caches, rotations, parts: Vec::new() }, cancel)?;
         Ok(self.outputs(x, &wants))
     }
 
