@@ -109,11 +109,14 @@ impl Tiles {
         with_scheme!(self.dtype, S => S::FORM, unreachable!("tiles are only made of types that have a scheme"))
     }
 
+    fn tile(&self, tile: usize) -> &[u8] {
+        let len = self.bytes.len() / self.n_tiles().max(1);
+        &self.bytes[tile * len..(tile + 1) * len]
+    }
+
     /// Unpacks groups of a tile of rows from `first` on, as many as `panels` has.
     fn unpack(&self, tile: usize, first: usize, panels: &mut [Panel]) {
-        let len = self.bytes.len() / self.n_tiles().max(1);
-        let tile = &self.bytes[tile * len..(tile + 1) * len];
-        with_scheme!(self.dtype, S => unpack_panels::<S>(self.level, tile, first, panels), ());
+        with_scheme!(self.dtype, S => unpack_panels::<S>(self.level, self.tile(tile), first, panels), ());
     }
 
     /// Decodes row `r` into `out`, `[n_cols]`: the same f32 as the dequantiser of the weights' type gives.
@@ -158,6 +161,24 @@ impl Tiles {
             });
         }
         let x = x.groups(team);
+        #[cfg(target_arch = "x86_64")]
+        if level == Level::Avx512Vnni && n_tokens == 1 {
+            return team.for_each_range(self.n_tiles(), |tiles| {
+                for tile in tiles {
+                    let rows = tile * ROWS..((tile + 1) * ROWS).min(self.n_rows);
+                    let mut sums = [0.0; ROWS];
+                    if let Some(bias) = bias {
+                        copy(&bias[rows.clone()], &mut sums);
+                    }
+                    // SAFETY: a level is only made where the processor has its instruction sets.
+                    with_scheme!(self.dtype, S => unsafe {
+                        kernel::straight::accumulate::<S>(self.tile(tile), x, &mut sums);
+                    }, ());
+                    // SAFETY: ranges given to different threads have no tile in common, so their rows are distinct.
+                    copy(&sums, unsafe { out.part(0, rows) });
+                }
+            });
+        }
         self.for_each_pair(team, |pairs, scratch| {
             for tiles in pairs {
                 self.tiles(
@@ -275,28 +296,15 @@ fn unpack_each<S: Scheme>(tile: &[u8], first: usize, panels: &mut [Panel]) {
         let within = group % of_block;
         let (now, rest) = panels.split_at_mut((of_block - within).min(panels.len()));
         for (i, panel) in now.iter_mut().enumerate() {
-            prefetch(&block[S::HEADER_BYTES + (within + i) * S::GROUP_BYTES..], S::TILE_BYTES * GROUP / S::BLOCK_LEN);
+            scheme::prefetch(
+                &block[S::HEADER_BYTES + (within + i) * S::GROUP_BYTES..],
+                S::TILE_BYTES * GROUP / S::BLOCK_LEN,
+            );
             scheme::unpack::<S>(block, &fields, within + i, panel);
         }
         group += now.len();
         panels = rest;
     }
-}
-
-/// How far ahead memory is asked for: about one unpacked run of groups, and more than a page, where a processor's own prefetching ends.
-const AHEAD_BYTES: usize = 6 * 1024;
-
-/// Asks for the `n` bytes that lie [`AHEAD_BYTES`] behind the start of `at`. Tiles follow one another in the order in which they are read.
-#[inline(always)]
-fn prefetch(at: &[u8], n: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in (0..n).step_by(64) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().wrapping_add(AHEAD_BYTES + line).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (at, n, AHEAD_BYTES);
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod straight;
 
 use super::{
     activations::{GROUP, Group, PLANES},
