@@ -9,6 +9,7 @@ use kinfolk_decoder::{Attention, LoadError, Mask, Slot};
 
 use crate::{
     attention::segment::{Mixture, SEGMENT, Scores, Workspace},
+    buffers::Buffer,
     cache::{KvShape, LANES, LayerCache},
     linear::Linear,
     load::Loader,
@@ -64,7 +65,7 @@ impl AttentionWeights {
     }
 
     /// `[tokens, hidden]` to the same, for layer `layer` of the step's sequences, whose caches grow by the new keys and values.
-    pub fn forward(&self, ctx: &Context<'_>, step: &mut Step<'_>, layer: usize, x: &[f32]) -> Vec<f32> {
+    pub fn forward<'t>(&self, ctx: &Context<'t>, step: &mut Step<'_>, layer: usize, x: &[f32]) -> Buffer<'t, f32> {
         let Context { team, timers, .. } = *ctx;
         let x = &Activations::new(x);
         let (mut q, mut k, v) =

@@ -4,6 +4,7 @@ use kinfolk_decoder::{Ffn, GatedMlp, LoadError, Moe, Slot};
 
 use crate::{
     activation::{self, Gated, sigmoid},
+    buffers::Buffer,
     linear::Linear,
     load::Loader,
     model::{Context, TOKENS},
@@ -52,7 +53,7 @@ impl FfnWeights {
     }
 
     /// `[tokens, hidden]` to the same.
-    pub fn forward(&self, ctx: &Context<'_>, x: &[f32], hidden: usize) -> Vec<f32> {
+    pub fn forward<'t>(&self, ctx: &Context<'t>, x: &[f32], hidden: usize) -> Buffer<'t, f32> {
         match self {
             FfnWeights::Gated(mlp) => mlp.forward(ctx, &Activations::new(x)),
             FfnWeights::Moe(moe) => moe.forward(ctx, x, hidden),
@@ -67,7 +68,7 @@ impl GatedWeights {
         Ok(GatedWeights { gate: loader.linear(gate)?, up: loader.linear(up)?, down: loader.linear(down)?, gated })
     }
 
-    fn forward(&self, ctx: &Context<'_>, x: &Activations<'_>) -> Vec<f32> {
+    fn forward<'t>(&self, ctx: &Context<'t>, x: &Activations<'_, 't>) -> Buffer<'t, f32> {
         let Context { team, timers, .. } = *ctx;
         let (mut gate, up) = timers.time(Op::GateUp, || (self.gate.forward(team, x), self.up.forward(team, x)));
         let width = self.gate.n_rows();
@@ -99,11 +100,12 @@ impl MoeWeights {
         Ok(MoeWeights { router, experts, top_k: moe.top_k, renormalize: moe.renormalize, shared })
     }
 
-    fn forward(&self, ctx: &Context<'_>, x: &[f32], hidden: usize) -> Vec<f32> {
+    fn forward<'t>(&self, ctx: &Context<'t>, x: &[f32], hidden: usize) -> Buffer<'t, f32> {
         let Context { team, timers, .. } = *ctx;
         let of_all = Activations::new(x);
         let chosen = timers.time(Op::Router, || self.choose(&self.router.forward(team, &of_all)));
-        let mut out = vec![0.0; x.len()];
+        let mut out = team.floats.take(x.len(), 0.0);
+        out.fill(0.0);
         for (expert, tokens) in self.experts.iter().zip(&chosen).filter(|(_, tokens)| !tokens.is_empty()) {
             let gathered: Vec<f32> = timers.time(Op::Experts, || {
                 tokens.iter().flat_map(|(t, _)| &x[t * hidden..(t + 1) * hidden]).copied().collect()
@@ -119,8 +121,8 @@ impl MoeWeights {
             let weights = timers.time(Op::Router, || gate.forward(team, &of_all));
             let y = expert.forward(ctx, &of_all);
             timers.time(Op::Experts, || {
-                for ((out, y), weight) in out.chunks_exact_mut(hidden).zip(y.chunks_exact(hidden)).zip(weights) {
-                    simd::axpy(sigmoid(weight), y, out);
+                for ((out, y), weight) in out.chunks_exact_mut(hidden).zip(y.chunks_exact(hidden)).zip(&*weights) {
+                    simd::axpy(sigmoid(*weight), y, out);
                 }
             });
         }

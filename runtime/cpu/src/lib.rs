@@ -9,6 +9,7 @@
 mod activation;
 mod arena;
 mod attention;
+mod buffers;
 mod cache;
 mod columns;
 mod dense;

@@ -5,6 +5,7 @@ use kinfolk_weights::{Dtype, quant};
 
 use crate::{
     arena::Arena,
+    buffers::Buffer,
     dense,
     quantized::{self, Activations},
     simd,
@@ -111,9 +112,9 @@ impl Linear {
     ///
     /// # Cost
     /// Reads every weight once, whatever the number of tokens.
-    pub fn forward(&self, team: &Team, x: &Activations<'_>) -> Vec<f32> {
+    pub fn forward<'t>(&self, team: &'t Team, x: &Activations<'_, 't>) -> Buffer<'t, f32> {
         let n_tokens = x.x.len() / self.n_cols;
-        let mut out = vec![0.0; self.n_rows * n_tokens];
+        let mut out = team.floats.take(self.n_rows * n_tokens, 0.0);
         match &self.weights {
             Weights::Quantized(tiles) => tiles.forward(team, x, self.bias.as_deref(), &mut out),
             Weights::Dense(tiles) => tiles.forward(team, x, self.bias.as_deref(), &mut out),

@@ -70,7 +70,8 @@ fn scratch_bytes(decoder: &Decoder, workload: &Workload, n_threads: usize) -> u6
             Mixer::Attention(a) => attention_width(a, hidden),
             _ => 0,
         };
-        mixer.max(ffn_width(&layer.ffn, hidden))
+        // Buffers of the one wait for its next layer while the other's are used.
+        mixer.saturating_add(ffn_width(&layer.ffn, hidden))
     });
     let rotations = attentions(decoder).filter_map(|a| a.rope.as_ref()).map(|rope| rope.dims as u64).max().unwrap_or(0);
     // Results of attention before they are whole stay until the end of the pass.

@@ -18,6 +18,7 @@ use kinfolk_decoder::{
 use crate::{
     activation::softcap,
     attention::AttentionWeights,
+    buffers::Buffer,
     cache::{CpuCache, LayerCache},
     ffn::FfnWeights,
     linear::Linear,
@@ -247,13 +248,13 @@ impl CpuModel {
     }
 
     /// Runs the layers over a step's tokens. Returns the residual stream, `[tokens, hidden]`.
-    fn run_layers(&self, step: &mut Step<'_>, cancel: &Cancel) -> Result<Vec<f32>, ForwardError> {
+    fn run_layers(&self, step: &mut Step<'_>, cancel: &Cancel) -> Result<Buffer<'_, f32>, ForwardError> {
         let hidden = self.decoder.embedding.hidden_size;
         let (ctx, timers) = (&self.context(), &self.timers);
         let mut x = timers.time(Op::Embed, || self.embed(&step.tokens));
-        let mut normed = vec![0.0; x.len()];
+        let mut normed = self.team.floats.take(x.len(), 0.0);
         // What the block before has said, with its norm: added when the next norm passes over the residual stream anyway.
-        let mut said: Option<(Vec<f32>, Option<&NormWeights>)> = None;
+        let mut said: Option<(Buffer<'_, f32>, Option<&NormWeights>)> = None;
         for (i, layer) in self.layers.iter().enumerate() {
             if cancel.is_cancelled() {
                 return Err(ForwardError::Cancelled);
@@ -274,9 +275,9 @@ impl CpuModel {
     }
 
     /// Rows of the embedding, `[tokens, hidden]`.
-    fn embed(&self, tokens: &[Token]) -> Vec<f32> {
+    fn embed(&self, tokens: &[Token]) -> Buffer<'_, f32> {
         let hidden = self.decoder.embedding.hidden_size;
-        let mut x = vec![0.0; tokens.len() * hidden];
+        let mut x = self.team.floats.take(tokens.len() * hidden, 0.0);
         self.team.for_each_chunk(&mut x, TOKENS * hidden, |chunk, rows| {
             for (token, row) in tokens[chunk * TOKENS..].iter().zip(rows.chunks_exact_mut(hidden)) {
                 self.embedding.decode_row(token.id as usize, row);
@@ -289,10 +290,10 @@ impl CpuModel {
     }
 
     /// What each sequence wants of the residual stream `x`.
-    fn outputs(&self, mut x: Vec<f32>, wants: &[Wanted]) -> Vec<Output> {
+    fn outputs(&self, mut x: Buffer<'_, f32>, wants: &[Wanted]) -> Vec<Output> {
         let hidden = self.decoder.embedding.hidden_size;
         let mut for_head = Vec::new();
-        let mut rest = x.as_mut_slice();
+        let mut rest = &mut *x;
         let mut outputs: Vec<Output> = Vec::with_capacity(wants.len());
         for wanted in wants {
             let (own, others) = rest.split_at_mut(wanted.n_rows * hidden);
@@ -323,7 +324,7 @@ impl CpuModel {
             }
             logits
         });
-        let mut rest = logits.as_slice();
+        let mut rest = &*logits;
         for (output, wanted) in outputs.iter_mut().zip(wants) {
             let n = match wanted.want {
                 Want::LastLogits => 1,
@@ -351,7 +352,7 @@ struct Wanted {
 fn join(
     ctx: &Context<'_>,
     hidden: usize,
-    said: Option<(Vec<f32>, Option<&NormWeights>)>,
+    said: Option<(Buffer<'_, f32>, Option<&NormWeights>)>,
     x: &mut [f32],
     next: Option<&NormWeights>,
     normed: &mut [f32],

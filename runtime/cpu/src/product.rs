@@ -42,6 +42,6 @@ impl Product {
 
     /// `[tokens, n_cols]` to `[tokens, n_rows]`.
     pub fn of(&self, x: &[f32]) -> Vec<f32> {
-        self.linear.forward(&self.team, &Activations::new(x))
+        self.linear.forward(&self.team, &Activations::new(x)).to_vec()
     }
 }

@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_micros(200);
 /// How long it waits before it lets others have its core in between, of which there may be fewer than threads.
 const POLITENESS: Duration = Duration::from_micros(30);
 
+use crate::{buffers::Buffers, quantized::Scratch};
+
 /// Threads that run the same function side by side. Dropping the team ends them.
 #[derive(Debug)]
 pub(crate) struct Team {
@@ -30,6 +32,10 @@ pub(crate) struct Team {
     members: Vec<thread::JoinHandle<()>>,
     /// Held while an operation runs: one at a time, whoever asks.
     turn: Mutex<()>,
+    /// What operations write to.
+    pub floats: Buffers<f32>,
+    /// What products in integers read.
+    pub quantized: Scratch,
 }
 
 /// What the threads do in an operation, given their number.
@@ -73,7 +79,7 @@ impl Team {
             thread::Builder::new().name(format!("kinfolk-cpu-{member}")).spawn(move || shared.serve(member)).ok()
         };
         let members = (1..n_threads).map_while(spawn).collect();
-        Team { shared, members, turn: Mutex::new(()) }
+        Team { shared, members, turn: Mutex::new(()), floats: Buffers::default(), quantized: Scratch::default() }
     }
 
     /// How many threads compute.

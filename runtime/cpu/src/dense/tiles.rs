@@ -125,7 +125,7 @@ impl Tiles {
     ///
     /// # Cost
     /// Reads every weight once for each [`CHUNK`] of tokens.
-    pub fn forward(&self, team: &Team, x: &Activations<'_>, bias: Option<&[f32]>, out: &mut [f32]) {
+    pub fn forward(&self, team: &Team, x: &Activations<'_, '_>, bias: Option<&[f32]>, out: &mut [f32]) {
         let x = x.tokens(team, self.n_cols);
         let out = Columns::new(out, self.n_rows);
         team.for_each_range(self.n_strips(), |strips| {

@@ -13,7 +13,11 @@ use std::cell::OnceCell;
 #[cfg(target_arch = "x86_64")]
 use super::kernel::amx;
 use super::level::{Level, compiled_per_level};
-use crate::{dense::Tokens, team::Team};
+use crate::{
+    buffers::{Buffer, Buffers},
+    dense::Tokens,
+    team::Team,
+};
 
 /// Columns that share a scale.
 pub(super) const GROUP: usize = 32;
@@ -23,13 +27,21 @@ pub(super) const GROUP: usize = 32;
 pub(super) const PLANES: usize = 2;
 
 /// The inputs of one or several projections, quantised or laid out anew once when first asked for.
-pub(crate) struct Activations<'a> {
+pub(crate) struct Activations<'a, 't> {
     /// `[tokens, n_cols]`
     pub x: &'a [f32],
-    groups: OnceCell<Vec<Group>>,
+    groups: OnceCell<Buffer<'t, Group>>,
     #[cfg(target_arch = "x86_64")]
-    blocks: OnceCell<Vec<amx::Block>>,
+    blocks: OnceCell<Buffer<'t, amx::Block>>,
     tokens: OnceCell<Tokens<'a>>,
+}
+
+/// Memory for what is quantised.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    groups: Buffers<Group>,
+    #[cfg(target_arch = "x86_64")]
+    blocks: Buffers<amx::Block>,
 }
 
 /// 32 quantised activations.
@@ -44,8 +56,8 @@ pub(super) struct Group {
     pub codes: [[i8; GROUP]; PLANES],
 }
 
-impl<'a> Activations<'a> {
-    pub fn new(x: &'a [f32]) -> Activations<'a> {
+impl<'a, 't> Activations<'a, 't> {
+    pub fn new(x: &'a [f32]) -> Activations<'a, 't> {
         Activations {
             x,
             groups: OnceCell::new(),
@@ -61,13 +73,13 @@ impl<'a> Activations<'a> {
     }
 
     /// `[tokens, groups]`
-    pub(super) fn groups(&self, team: &Team) -> &[Group] {
+    pub(super) fn groups(&self, team: &'t Team) -> &[Group] {
         self.groups.get_or_init(|| quantize(team, self.x))
     }
 
     /// `[blocks of 16 tokens, groups]`, of rows of `n_cols`. The last block is filled up with zeros.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn blocks(&self, team: &Team, n_cols: usize) -> &[amx::Block] {
+    pub(super) fn blocks(&self, team: &'t Team, n_cols: usize) -> &[amx::Block] {
         self.blocks.get_or_init(|| quantize_blocks(team, self.x, n_cols))
     }
 }
@@ -75,9 +87,9 @@ impl<'a> Activations<'a> {
 /// Groups quantised at a time by one thread: less is not worth waking another for.
 const CHUNK: usize = 64;
 
-fn quantize(team: &Team, x: &[f32]) -> Vec<Group> {
+fn quantize<'t>(team: &'t Team, x: &[f32]) -> Buffer<'t, Group> {
     let level = Level::best();
-    let mut groups = vec![Group::NONE; x.len() / GROUP];
+    let mut groups = team.quantized.groups.take(x.len() / GROUP, Group::NONE);
     team.for_each_chunk(&mut groups, CHUNK, |chunk, groups| {
         let x = &x[chunk * CHUNK * GROUP..][..groups.len() * GROUP];
         Group::fill(level, x, groups);
@@ -86,18 +98,23 @@ fn quantize(team: &Team, x: &[f32]) -> Vec<Group> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn quantize_blocks(team: &Team, x: &[f32], n_cols: usize) -> Vec<amx::Block> {
+fn quantize_blocks<'t>(team: &'t Team, x: &[f32], n_cols: usize) -> Buffer<'t, amx::Block> {
     let level = Level::best();
     let n_groups = n_cols / GROUP;
     let n_blocks = (x.len() / n_cols).div_ceil(amx::TOKENS);
-    let mut blocks = vec![amx::Block::EMPTY; n_blocks * n_groups];
+    let mut blocks = team.quantized.blocks.take(n_blocks * n_groups, amx::Block::EMPTY);
     team.for_each_chunk(&mut blocks, n_groups, |block, blocks| {
-        for (t, x) in x.chunks_exact(n_cols).skip(block * amx::TOKENS).take(amx::TOKENS).enumerate() {
+        let rows = x.chunks_exact(n_cols).skip(block * amx::TOKENS).take(amx::TOKENS);
+        let n_tokens = rows.len();
+        for (t, x) in rows.enumerate() {
             let mut groups = [Group::NONE; CHUNK];
             for (blocks, x) in blocks.chunks_mut(CHUNK).zip(x.chunks(CHUNK * GROUP)) {
                 Group::fill(level, x, &mut groups[..blocks.len()]);
                 blocks.iter_mut().zip(&groups).for_each(|(block, group)| block.put(t, group));
             }
+        }
+        for t in n_tokens..amx::TOKENS {
+            blocks.iter_mut().for_each(|block| block.put(t, &Group::NONE));
         }
     });
     blocks

@@ -18,7 +18,7 @@ mod q_k;
 mod scheme;
 mod tiles;
 
-pub(crate) use activations::Activations;
+pub(crate) use activations::{Activations, Scratch};
 pub(crate) use level::Level;
 pub(crate) use scheme::f16_to_f32;
 pub(crate) use tiles::{Tiles, tile_bytes};

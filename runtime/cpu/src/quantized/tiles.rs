@@ -141,7 +141,7 @@ impl Tiles {
     ///
     /// # Cost
     /// Reads every weight once, whatever the number of tokens.
-    pub fn forward(&self, team: &Team, x: &Activations<'_>, bias: Option<&[f32]>, out: &mut [f32]) {
+    pub fn forward<'t>(&self, team: &'t Team, x: &Activations<'_, 't>, bias: Option<&[f32]>, out: &mut [f32]) {
         let (form, n_groups, n_tokens) = (self.form(), self.n_groups(), x.x.len() / self.n_cols.max(1));
         let level = self.level.for_tokens(n_tokens);
         let out = &Columns::new(out, self.n_rows);

@@ -1,0 +1,102 @@
+//! Memory for what operations hand to one another.
+//!
+//! A pass over many tokens needs megabytes for each operation. From the system they would come as pages to be zeroed and mapped each time, a
+//! tenth of a prefill; here a buffer goes back to the team when it is dropped and serves the next operation of its size.
+
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+    sync::{Mutex, PoisonError},
+};
+
+/// Buffers kept: more than are alive at once, of the sizes that a layer has.
+const KEPT: usize = 12;
+
+/// Buffers that nobody uses now.
+#[derive(Debug)]
+pub(crate) struct Buffers<T>(Mutex<Vec<Vec<T>>>);
+
+/// `n` elements, which go back when dropped.
+pub(crate) struct Buffer<'a, T> {
+    elements: Vec<T>,
+    n: usize,
+    buffers: &'a Buffers<T>,
+}
+
+impl<T> Default for Buffers<T> {
+    fn default() -> Buffers<T> {
+        Buffers(Mutex::default())
+    }
+}
+
+impl<T: Clone> Buffers<T> {
+    /// `n` elements, of which it is not known what is in them: `empty` or what they were last used for.
+    pub fn take(&self, n: usize, empty: T) -> Buffer<'_, T> {
+        let fits = |kept: &Vec<Vec<T>>| {
+            // The smallest that is large enough, unless most of it would be idle.
+            let large_enough = kept.iter().enumerate().filter(|(_, b)| (n..=n.saturating_mul(4)).contains(&b.len()));
+            large_enough.min_by_key(|(_, b)| b.len()).map(|(i, _)| i)
+        };
+        let kept = {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            fits(&kept).map(|i| kept.swap_remove(i))
+        };
+        Buffer { elements: kept.unwrap_or_else(|| vec![empty; n]), n, buffers: self }
+    }
+}
+
+impl<T> Drop for Buffer<'_, T> {
+    fn drop(&mut self) {
+        let mut kept = self.buffers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            // The one longest there is of a pass of another size.
+            kept.remove(0);
+        }
+        kept.push(std::mem::take(&mut self.elements));
+    }
+}
+
+impl<T> Deref for Buffer<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.elements[..self.n]
+    }
+}
+
+impl<T> DerefMut for Buffer<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.elements[..self.n]
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Buffer<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_serves_again_where_it_fits_and_is_not_too_large() {
+        let buffers = Buffers::<u32>::default();
+        let address = |n| buffers.take(n, 0).as_ptr();
+        let first = address(100);
+        assert_eq!((address(100), address(30)), (first, first));
+        assert_ne!(address(10), first);
+        assert_eq!(buffers.take(50, 0).len(), 50);
+        let both = (buffers.take(100, 0), buffers.take(100, 0));
+        assert_ne!(both.0.as_ptr(), both.1.as_ptr());
+    }
+
+    #[test]
+    fn no_more_are_kept_than_are_of_use() {
+        let buffers = Buffers::<u8>::default();
+        let all: Vec<_> = (0..3 * KEPT).map(|_| buffers.take(5, 0)).collect();
+        drop(all);
+        assert_eq!(buffers.0.lock().unwrap().len(), KEPT);
+    }
+}
