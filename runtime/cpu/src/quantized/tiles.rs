@@ -47,7 +47,8 @@ macro_rules! with_scheme {
     };
 }
 
-/// Groups unpacked at a time: with two tiles about 22 KiB, which stay in the first-level cache beside the tokens' groups.
+/// Groups unpacked at a time: with two tiles about 22 KiB, which stay in the first-level cache beside the tokens' groups. Half
+/// as many for few tokens, whose sums cost little to take up again.
 const PANEL_GROUPS: usize = 16;
 
 /// A quantised matrix in the kernels' layout.
@@ -234,7 +235,7 @@ impl Tiles {
         sums.resize(out.n_tokens().next_multiple_of(SUMS), first);
         panels.resize(TILES * PANEL_GROUPS, Panel::EMPTY);
         // Runs of nearly equal length: the last would otherwise be a short one.
-        let n_runs = n_groups.div_ceil(PANEL_GROUPS);
+        let n_runs = n_groups.div_ceil(if out.n_tokens() > SUMS { PANEL_GROUPS } else { PANEL_GROUPS / 2 });
         for run in 0..n_runs {
             let groups = n_groups * run / n_runs..n_groups * (run + 1) / n_runs;
             for (tile, panels) in tiles.clone().zip(panels.chunks_exact_mut(PANEL_GROUPS)) {
