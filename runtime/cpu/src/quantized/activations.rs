@@ -97,24 +97,28 @@ fn quantize<'t>(team: &'t Team, x: &[f32]) -> Buffer<'t, Group> {
     groups
 }
 
+/// The most groups of a block quantised at a time.
+#[cfg(target_arch = "x86_64")]
+const RUN: usize = 16;
+
 #[cfg(target_arch = "x86_64")]
 fn quantize_blocks<'t>(team: &'t Team, x: &[f32], n_cols: usize) -> Buffer<'t, amx::Block> {
     let level = Level::best();
     let n_groups = n_cols / GROUP;
     let n_blocks = (x.len() / n_cols).div_ceil(amx::TOKENS);
     let mut blocks = team.quantized.blocks.take(n_blocks * n_groups, amx::Block::EMPTY);
-    team.for_each_chunk(&mut blocks, n_groups, |block, blocks| {
-        let rows = x.chunks_exact(n_cols).skip(block * amx::TOKENS).take(amx::TOKENS);
-        let n_tokens = rows.len();
-        for (t, x) in rows.enumerate() {
-            let mut groups = [Group::NONE; CHUNK];
-            for (blocks, x) in blocks.chunks_mut(CHUNK).zip(x.chunks(CHUNK * GROUP)) {
-                Group::fill(level, x, &mut groups[..blocks.len()]);
-                blocks.iter_mut().zip(&groups).for_each(|(block, group)| block.put(t, group));
+    // Runs of groups within a block, so that the one block of a few tokens is the work of all threads.
+    let run = (1..=RUN).rev().find(|run| n_groups.is_multiple_of(*run)).unwrap_or(1);
+    team.for_each_chunk(&mut blocks, run, |chunk, blocks| {
+        let (block, first) = (chunk * run / n_groups, chunk * run % n_groups);
+        let mut groups = [Group::NONE; RUN];
+        let rows = x.chunks_exact(n_cols).skip(block * amx::TOKENS).map(Some).chain(std::iter::repeat(None));
+        for (t, row) in rows.take(amx::TOKENS).enumerate() {
+            match row {
+                Some(row) => Group::fill(level, &row[first * GROUP..][..run * GROUP], &mut groups[..run]),
+                None => groups.fill(Group::NONE),
             }
-        }
-        for t in n_tokens..amx::TOKENS {
-            blocks.iter_mut().for_each(|block| block.put(t, &Group::NONE));
+            blocks.iter_mut().zip(&groups).for_each(|(block, group)| block.put(t, group));
         }
     });
     blocks
