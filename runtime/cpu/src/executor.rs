@@ -27,6 +27,10 @@ static ENTRY: &dyn Executor = &CPU;
 
 impl CpuExecutor {
     fn team(&self, n_threads: usize) -> Arc<Team> {
+        if n_threads == 1 {
+            // No threads to share, and models that each have one need not share memory either.
+            return Arc::new(Team::new(1));
+        }
         let mut current = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         match current.upgrade() {
             Some(team) if team.n_threads() == n_threads => team,
