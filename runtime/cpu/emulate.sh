@@ -14,31 +14,34 @@ arm=aarch64-unknown-linux-gnu
 failed=
 not_run=
 
-# The unit tests' binary for target $1.
+# The unit tests' binary for target $1, and the example that says which levels a processor has.
 build() {
-    cargo test --no-run --lib --target "$1" 2>&1 | sed -n 's/.*Executable.*(\(.*\))$/\1/p'
+    binary=$(cargo test --no-run --lib --target "$1" 2>&1 | sed -n 's/.*Executable.*(\(.*\))$/\1/p')
+    example=$(cargo build --features testing --example levels --target "$1" --message-format json 2> /dev/null |
+        sed -n 's/.*"executable":"\([^"]*levels[^"]*\)".*/\1/p')
+    [ -n "$binary" ] && [ -n "$example" ]
 }
 
 # Whether the level $1 is among those printed.
 has() {
-    case "$levels" in *[[\ ]"$1"[],]*) return 0 ;; *) return 1 ;; esac
+    case "$levels," in *" $1,"*) return 0 ;; *) return 1 ;; esac
 }
 
-# run QEMU CPU WANTED BINARY: the tests on a processor whose best level is to be WANTED.
+# run QEMU CPU WANTED: the tests on a processor whose best level is to be WANTED.
 run() {
     what="$3 ($1 -cpu $2)"
     if ! command -v "$1" > /dev/null; then
         not_run="$not_run\n  $what: no $1"
         return
     fi
-    levels=$("$1" -L /usr/aarch64-linux-gnu -cpu "$2" "$4" --ignored --nocapture levels_of_this_processor 2> /dev/null | grep -o 'levels: .*')
+    levels=$("$1" -L /usr/aarch64-linux-gnu -cpu "$2" "$example" 2> /dev/null)
     if ! has "$3"; then
         not_run="$not_run\n  $what: the emulated processor has ${levels:-no levels}"
         return
     fi
     echo "== $what, $levels"
     # Peaks are measured against the clock, and mean nothing here.
-    "$1" -L /usr/aarch64-linux-gnu -cpu "$2" "$4" --quiet --skip peaks || failed="$failed\n  $what"
+    "$1" -L /usr/aarch64-linux-gnu -cpu "$2" "$binary" --quiet --skip peaks || failed="$failed\n  $what"
 }
 
 if ! command -v aarch64-linux-gnu-gcc > /dev/null; then
@@ -47,21 +50,19 @@ elif ! rustc --print target-libdir --target "$arm" | xargs test -d; then
     not_run="$not_run\n  every level of NEON: no Rust target $arm"
 else
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-    binary=$(build "$arm")
-    if [ -n "$binary" ]; then
-        run qemu-aarch64-static cortex-a72 Neon "$binary"
-        run qemu-aarch64-static neoverse-n1 NeonDotprod "$binary"
-        run qemu-aarch64-static max NeonI8mm "$binary"
+    if build "$arm"; then
+        run qemu-aarch64-static cortex-a72 Neon
+        run qemu-aarch64-static neoverse-n1 NeonDotprod
+        run qemu-aarch64-static max NeonI8mm
     else
         failed="$failed\n  build for $arm"
     fi
 fi
 
 if [ "$(uname -m)" = x86_64 ]; then
-    binary=$(build x86_64-unknown-linux-gnu)
-    if [ -n "$binary" ]; then
-        run qemu-x86_64-static Nehalem Scalar "$binary"
-        run qemu-x86_64-static max Avx2 "$binary"
+    if build x86_64-unknown-linux-gnu; then
+        run qemu-x86_64-static Nehalem Scalar
+        run qemu-x86_64-static max Avx2
     else
         failed="$failed\n  build for x86_64-unknown-linux-gnu"
     fi

@@ -4,7 +4,7 @@ use kinfolk_decoder::Activation;
 
 use crate::{
     exp::{exp, tanh},
-    quantized::level::{Level, compiled_per_level},
+    level::{Level, compiled_per_level},
 };
 
 /// `gate = activation(gate) · up`, elementwise.

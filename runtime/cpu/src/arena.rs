@@ -5,6 +5,7 @@
 //! mappings for which the system is asked to use large pages.
 
 use std::{
+    cell::UnsafeCell,
     ops::{Deref, Range},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -39,31 +40,19 @@ struct Free {
 #[derive(Debug)]
 enum Chunk {
     Mapped(MmapRaw),
-    /// Zeroed lines, behind a pointer of their own, since several hold parts of them.
     Heap(HeapLines),
 }
 
+/// Lines that several hold parts of.
 #[derive(Debug)]
-struct HeapLines {
-    first: *mut Line,
-    n_lines: usize,
-}
+struct HeapLines(Box<[UnsafeCell<Line>]>);
 
-// SAFETY: it owns its memory, as a vector does.
-unsafe impl Send for HeapLines {}
 // SAFETY: it gives out a pointer and nothing else; who makes slices of it answers for them.
 unsafe impl Sync for HeapLines {}
 
-#[derive(Clone, Copy)]
+#[derive(Debug)]
 #[repr(C, align(64))]
 struct Line([u8; ALIGN]);
-
-impl Drop for HeapLines {
-    fn drop(&mut self) {
-        // SAFETY: the parts are those of the vector that `Chunk::heap` took apart.
-        drop(unsafe { Vec::from_raw_parts(self.first, self.n_lines, self.n_lines) });
-    }
-}
 
 /// Bytes that start at a multiple of 64.
 #[derive(Debug)]
@@ -107,9 +96,16 @@ impl Arena {
 impl Chunk {
     /// Zeros, at least `least` and about `wanted`, and how many.
     fn new(wanted: usize, least: usize) -> Option<(Chunk, usize)> {
-        if wanted < LARGE_PAGE {
-            return Some((Chunk::heap(least)?, least));
+        if wanted >= LARGE_PAGE
+            && let Some(mapped) = Chunk::mapped(wanted)
+        {
+            return Some(mapped);
         }
+        Some((Chunk::heap(least)?, least))
+    }
+
+    /// `None` where the system maps no memory, or no more.
+    fn mapped(wanted: usize) -> Option<(Chunk, usize)> {
         // A whole number of pages is what systems put where a large page can start.
         let len = wanted.checked_next_multiple_of(LARGE_PAGE)?;
         let map = MmapMut::map_anon(len).ok()?;
@@ -124,15 +120,14 @@ impl Chunk {
         let n_lines = n_bytes / ALIGN;
         let mut lines = Vec::new();
         lines.try_reserve_exact(n_lines).ok()?;
-        lines.resize(n_lines, Line([0; ALIGN]));
-        let lines: &mut [Line] = Box::leak(lines.into_boxed_slice());
-        Some(Chunk::Heap(HeapLines { first: lines.as_mut_ptr(), n_lines }))
+        lines.resize_with(n_lines, || UnsafeCell::new(Line([0; ALIGN])));
+        Some(Chunk::Heap(HeapLines(lines.into_boxed_slice())))
     }
 
     fn first(&self) -> *mut u8 {
         match self {
             Chunk::Mapped(map) => map.as_mut_ptr(),
-            Chunk::Heap(lines) => lines.first.cast(),
+            Chunk::Heap(HeapLines(lines)) => UnsafeCell::raw_get(lines.as_ptr()).cast(),
         }
     }
 }

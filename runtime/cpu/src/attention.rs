@@ -3,11 +3,12 @@
 mod product;
 mod segment;
 
-use std::{cell::RefCell, mem, ops::Range};
+use std::{cell::RefCell, ops::Range};
 
 use kinfolk_decoder::{Attention, LoadError, Mask, Slot};
 
 use crate::{
+    activations::Activations,
     attention::segment::{Mixture, SEGMENT, Scores, Workspace},
     buffers::Buffer,
     cache::{KvShape, LANES, LayerCache},
@@ -15,7 +16,6 @@ use crate::{
     load::Loader,
     model::{Context, Step, TOKENS},
     norm::NormWeights,
-    quantized::Activations,
     rotary::query_factor,
     team::Team,
     timers::Op,
@@ -75,11 +75,7 @@ impl AttentionWeights {
             self.remember(team, step, layer, &k, &v);
         });
         drop((k, v));
-        timers.time(Op::Attention, || {
-            let mut parts = mem::take(&mut step.parts);
-            self.mix(ctx, step, layer, &mut q, &mut parts);
-            step.parts = parts;
-        });
+        timers.time(Op::Attention, || self.mix(ctx, step, layer, &mut q));
         timers.time(Op::Output, || self.o.forward(team, &Activations::new(&q)))
     }
 
@@ -133,15 +129,15 @@ impl AttentionWeights {
         });
     }
 
-    /// Puts in place of every query, `[tokens, heads × head_dim]`, what it mixes of the values it sees. `parts` is memory to work in.
-    fn mix(&self, ctx: &Context<'_>, step: &Step<'_>, layer: usize, q: &mut [f32], parts: &mut Vec<f32>) {
+    /// Puts in place of every query, `[tokens, heads × head_dim]`, what it mixes of the values it sees.
+    fn mix(&self, ctx: &Context<'_>, step: &Step<'_>, layer: usize, q: &mut [f32]) {
         let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
         let group = n_heads / n_kv_heads;
         let plan = Plan::new(self, step, ctx.team.n_threads());
         let width = head_dim.next_multiple_of(LANES);
         let part_len = plan.part_len(group, width);
-        parts.resize(plan.jobs.len() * plan.n_parts * part_len, 0.0);
-        ctx.team.for_each_task(parts, part_len, |part, out| {
+        let mut parts = ctx.team.floats.take(plan.jobs.len() * plan.n_parts * part_len, 0.0);
+        ctx.team.for_each_task(&mut parts, part_len, |part, out| {
             let (job, keys) = plan.part(part);
             WORKSPACE.with_borrow_mut(|work| {
                 let n_rows = job.tokens.len() * group;
@@ -156,7 +152,7 @@ impl AttentionWeights {
             });
         });
         if plan.n_parts > 1 {
-            ctx.team.for_each_chunk(parts, plan.n_parts * part_len, |job, parts| {
+            ctx.team.for_each_chunk(&mut parts, plan.n_parts * part_len, |job, parts| {
                 let n_rows = plan.jobs[job].tokens.len() * group;
                 let mut parts = parts.chunks_exact_mut(part_len).map(|part| Mixture::within(part, n_rows, width));
                 let Some(mut first) = parts.next() else { return };

@@ -39,7 +39,7 @@ impl<T: Clone> Buffers<T> {
         };
         let kept = {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            fits(&kept).map(|i| kept.swap_remove(i))
+            fits(&kept).map(|i| kept.remove(i))
         };
         Buffer { elements: kept.unwrap_or_else(|| vec![empty; n]), n, buffers: self }
     }
@@ -49,7 +49,7 @@ impl<T> Drop for Buffer<'_, T> {
     fn drop(&mut self) {
         let mut kept = self.buffers.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
-            // The one longest there is of a pass of another size.
+            // The one that was not asked for the longest.
             kept.remove(0);
         }
         kept.push(std::mem::take(&mut self.elements));

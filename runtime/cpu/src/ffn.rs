@@ -4,11 +4,11 @@ use kinfolk_decoder::{Ffn, GatedMlp, LoadError, Moe, Slot};
 
 use crate::{
     activation::{self, Gated, sigmoid},
+    activations::Activations,
     buffers::Buffer,
     linear::Linear,
     load::Loader,
     model::{Context, TOKENS},
-    quantized::Activations,
     simd,
     supports::refusal,
     timers::Op,

@@ -7,6 +7,9 @@
 //! the batch.
 
 mod activation;
+mod activations;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod arena;
 mod attention;
 mod buffers;
@@ -15,7 +18,9 @@ mod columns;
 mod dense;
 mod executor;
 mod exp;
+mod f16;
 mod ffn;
+mod level;
 mod linear;
 mod load;
 mod memory;
@@ -26,6 +31,7 @@ mod peaks;
 mod product;
 mod quantized;
 mod rotary;
+mod rows;
 mod simd;
 mod supports;
 mod team;
@@ -33,4 +39,4 @@ mod timers;
 
 pub use executor::{CPU, CpuExecutor};
 #[cfg(feature = "testing")]
-pub use product::Product;
+pub use product::{Product, levels};

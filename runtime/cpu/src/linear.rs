@@ -4,12 +4,7 @@ use kinfolk_decoder::{DecoderError, LoadError, Matrix};
 use kinfolk_weights::{Dtype, quant};
 
 use crate::{
-    arena::Arena,
-    buffers::Buffer,
-    dense,
-    quantized::{self, Activations},
-    simd,
-    team::Team,
+    activations::Activations, arena::Arena, buffers::Buffer, dense, quantized, rows::StoredRows, simd, team::Team,
 };
 
 /// Rows decoded together; each load of an activation serves this many products.
@@ -58,8 +53,8 @@ impl Linear {
         packed: bool,
     ) -> Result<Linear, LoadError> {
         let Matrix { dtype, n_rows, n_cols, .. } = *matrix;
-        let tiles =
-            if packed { Weights::in_tiles(team, arena, dtype, n_rows, n_cols, |r| matrix.row(r))? } else { None };
+        let rows = StoredRows { dtype, n_rows, n_cols, row: &|r| matrix.row(r) };
+        let tiles = if packed { Weights::in_tiles(team, arena, &rows)? } else { None };
         let weights = match tiles {
             Some(tiles) => tiles,
             None => Weights::Rows(Rows::new(matrix, packed)?),
@@ -72,16 +67,9 @@ impl Linear {
     /// # Errors
     /// `OutOfMemory`.
     #[cfg(feature = "testing")]
-    pub fn in_tiles<'a>(
-        team: &Team,
-        arena: &Arena,
-        dtype: Dtype,
-        n_rows: usize,
-        n_cols: usize,
-        row: impl Fn(usize) -> &'a [u8] + Sync,
-    ) -> Result<Option<Linear>, LoadError> {
-        let weights = Weights::in_tiles(team, arena, dtype, n_rows, n_cols, row)?;
-        Ok(weights.map(|weights| Linear { n_rows, n_cols, weights, bias: None }))
+    pub fn in_tiles(team: &Team, arena: &Arena, rows: &StoredRows<'_>) -> Result<Option<Linear>, LoadError> {
+        let weights = Weights::in_tiles(team, arena, rows)?;
+        Ok(weights.map(|weights| Linear { n_rows: rows.n_rows, n_cols: rows.n_cols, weights, bias: None }))
     }
 
     /// Outputs.
@@ -129,7 +117,7 @@ impl Linear {
             return self.by_row(rows, team, x, by_token);
         }
         // Output-major while computing: each thread then owns whole rows of it.
-        let mut by_row = vec![0.0; self.n_rows * n_tokens];
+        let mut by_row = team.floats.take(self.n_rows * n_tokens, 0.0);
         self.by_row(rows, team, x, &mut by_row);
         team.for_each_chunk(by_token, self.n_rows, |token, out| {
             out.iter_mut().enumerate().for_each(|(r, v)| *v = by_row[r * n_tokens + token]);
@@ -167,18 +155,11 @@ impl Linear {
 
 impl Weights {
     /// `None` for types without a kernel.
-    fn in_tiles<'a>(
-        team: &Team,
-        arena: &Arena,
-        dtype: Dtype,
-        n_rows: usize,
-        n_cols: usize,
-        row: impl Fn(usize) -> &'a [u8] + Sync,
-    ) -> Result<Option<Weights>, LoadError> {
-        if let Some(tiles) = dense::Tiles::of_rows(team, arena, dtype, n_rows, n_cols, &row)? {
+    fn in_tiles(team: &Team, arena: &Arena, rows: &StoredRows<'_>) -> Result<Option<Weights>, LoadError> {
+        if let Some(tiles) = dense::Tiles::of_rows(team, arena, rows)? {
             return Ok(Some(Weights::Dense(tiles)));
         }
-        Ok(quantized::Tiles::of_rows(team, arena, dtype, n_rows, n_cols, row)?.map(Weights::Quantized))
+        Ok(quantized::Tiles::of_rows(team, arena, rows)?.map(Weights::Quantized))
     }
 }
 

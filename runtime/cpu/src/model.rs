@@ -17,15 +17,16 @@ use kinfolk_decoder::{
 
 use crate::{
     activation::softcap,
+    activations::Activations,
     attention::AttentionWeights,
     buffers::Buffer,
     cache::{CpuCache, LayerCache},
     ffn::FfnWeights,
+    level::Level,
     linear::Linear,
     load::Loader,
     memory::sequence_bytes,
     norm::{self, NormWeights},
-    quantized::{Activations, level::Level},
     rotary::Rotation,
     supports::refusal,
     team::Team,
@@ -106,8 +107,6 @@ pub(crate) struct Step<'a> {
     pub caches: Vec<&'a mut CpuCache>,
     /// One per rope of the model.
     pub rotations: Vec<Rotation>,
-    /// Where attention puts its results before they are whole: one memory for all layers.
-    pub parts: Vec<f32>,
 }
 
 /// One new token.
@@ -242,8 +241,7 @@ impl CpuModel {
             Rotation::new(&rope.rope, of_sequences.iter().flat_map(of_sequence))
         };
         let rotations = self.timers.time(Op::Rope, || self.ropes.iter().map(of_rope).collect());
-        let x =
-            self.run_layers(&mut Step { tokens, runs: of_sequences, caches, rotations, parts: Vec::new() }, cancel)?;
+        let x = self.run_layers(&mut Step { tokens, runs: of_sequences, caches, rotations }, cancel)?;
         Ok(self.outputs(x, &wants))
     }
 

@@ -2,7 +2,7 @@
 
 use kinfolk_decoder::Norm;
 
-use crate::quantized::level::{Level, compiled_per_level};
+use crate::level::{Level, compiled_per_level};
 
 /// A norm with its weight, `[n]`.
 #[derive(Debug)]

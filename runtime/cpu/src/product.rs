@@ -1,9 +1,9 @@
-//! A product by itself, for benchmarks.
+//! A product by itself, for benchmarks, and what it may be computed with.
 
 use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
-use crate::{arena::Arena, linear::Linear, quantized::Activations, team::Team};
+use crate::{activations::Activations, arena::Arena, level::Level, linear::Linear, rows::StoredRows, team::Team};
 
 /// A projection without a model around it.
 #[derive(Debug)]
@@ -29,9 +29,9 @@ impl Product {
     ) -> Result<Option<Product>, LoadError> {
         assert_eq!(dtype.bytes_for(n_rows * n_cols), Some(bytes.len()), "all rows");
         let (team, row_bytes) = (Team::new(n_threads), bytes.len() / n_rows);
-        let linear = Linear::in_tiles(&team, &Arena::new(bytes.len()), dtype, n_rows, n_cols, |r| {
-            &bytes[r * row_bytes..(r + 1) * row_bytes]
-        })?;
+        let row = |r: usize| &bytes[r * row_bytes..(r + 1) * row_bytes];
+        let rows = StoredRows { dtype, n_rows, n_cols, row: &row };
+        let linear = Linear::in_tiles(&team, &Arena::new(bytes.len()), &rows)?;
         Ok(linear.map(|linear| Product { linear, team }))
     }
 
@@ -44,4 +44,9 @@ impl Product {
     pub fn of(&self, x: &[f32]) -> Vec<f32> {
         self.linear.forward(&self.team, &Activations::new(x)).to_vec()
     }
+}
+
+/// The instruction sets that products have a version for on this processor, the best last.
+pub fn levels() -> Vec<String> {
+    Level::available().iter().map(|level| format!("{level:?}")).collect()
 }

@@ -2,7 +2,7 @@
 
 use kinfolk_decoder::{Frequencies, Pairing, QueryTemperature, Rope};
 
-use crate::quantized::level::{Level, compiled_per_level};
+use crate::level::{Level, compiled_per_level};
 
 /// Sine and cosine of every position and pair of a batch.
 pub(crate) struct Rotation {

@@ -17,13 +17,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::{buffers::Buffers, quantized::Scratch};
+
 /// How long a thread waits before it sleeps: longer than what the caller does alone between two operations.
 const PATIENCE: Duration = Duration::from_micros(200);
 
 /// How long it waits before it lets others have its core in between, of which there may be fewer than threads.
 const POLITENESS: Duration = Duration::from_micros(30);
-
-use crate::{buffers::Buffers, quantized::Scratch};
 
 /// Threads that run the same function side by side. Dropping the team ends them.
 #[derive(Debug)]

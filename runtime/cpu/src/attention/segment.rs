@@ -12,7 +12,7 @@ use crate::{
     activation::capped,
     cache::{BLOCK, Block, KvShape, LANES, LayerCache},
     exp::exp,
-    quantized::level::{Level, compiled_per_level},
+    level::{Level, compiled_per_level},
 };
 
 /// Positions of a segment, what one thread computes at least.
@@ -191,7 +191,7 @@ fn attend_with(level: Level, work: &mut Workspace, with: &Keys<'_>, keys: Range<
         // SAFETY: a level is only made where the processor has its instruction sets.
         Level::Avx2 | Level::AvxVnni => unsafe { avx2(work, with, keys, out) },
         // SAFETY: as above.
-        _ => unsafe { avx512(work, with, keys, out) },
+        Level::Avx512Vnni | Level::Amx => unsafe { avx512(work, with, keys, out) },
     }
 }
 

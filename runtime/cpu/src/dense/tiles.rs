@@ -17,9 +17,11 @@ use super::{
     tokens::{Tokens, WIDTHS},
 };
 use crate::{
+    activations::Activations,
     arena::{Arena, Bytes},
     columns::Columns,
-    quantized::{Activations, Level},
+    level::Level,
+    rows::StoredRows,
     team::Team,
 };
 
@@ -59,14 +61,8 @@ impl Tiles {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn of_rows<'a>(
-        team: &Team,
-        arena: &Arena,
-        dtype: Dtype,
-        n_rows: usize,
-        n_cols: usize,
-        row: impl Fn(usize) -> &'a [u8] + Sync,
-    ) -> Result<Option<Tiles>, LoadError> {
+    pub fn of_rows(team: &Team, arena: &Arena, rows: &StoredRows<'_>) -> Result<Option<Tiles>, LoadError> {
+        let StoredRows { dtype, n_rows, n_cols, row } = *rows;
         let Some(stored) = stored(dtype) else { return Ok(None) };
         let needed_bytes = tile_bytes(dtype, n_rows, n_cols).unwrap_or(usize::MAX);
         let out_of_memory = || LoadError::OutOfMemory { needed_bytes: needed_bytes as u64 };
@@ -253,9 +249,13 @@ mod tests {
 
     fn tiles(team: &Team, dtype: Dtype, bytes: &[u8], n_rows: usize, n_cols: usize) -> Tiles {
         let len = bytes.len() / n_rows;
-        Tiles::of_rows(team, &Arena::new(bytes.len()), dtype, n_rows, n_cols, |r| &bytes[r * len..(r + 1) * len])
-            .unwrap()
-            .unwrap()
+        Tiles::of_rows(
+            team,
+            &Arena::new(bytes.len()),
+            &StoredRows { dtype, n_rows, n_cols, row: &|r| &bytes[r * len..(r + 1) * len] },
+        )
+        .unwrap()
+        .unwrap()
     }
 
     fn decoded(dtype: Dtype, bytes: &[u8], n: usize) -> Vec<f32> {

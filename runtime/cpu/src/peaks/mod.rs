@@ -13,7 +13,7 @@ use std::{
 
 use kinfolk_decoder::{PeakRate, Peaks};
 
-use crate::quantized::Level;
+use crate::level::Level;
 
 /// How long each multiplication is measured: long enough for the clock to settle under load.
 const TIME: Duration = Duration::from_millis(40);

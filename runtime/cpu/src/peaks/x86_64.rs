@@ -9,7 +9,10 @@ use std::{
 };
 
 use super::{Kernel, Kernels, STEPS};
-use crate::quantized::Level;
+use crate::{
+    amx::{self, Shapes},
+    level::Level,
+};
 
 const SUMS: usize = 12;
 
@@ -117,37 +120,13 @@ fn avx512_f32() {
 const TILES: usize = 4;
 const TILE_ROWS: usize = 16;
 
-/// Shapes of the eight registers: sixteen rows of 64 bytes each.
-#[repr(C, align(64))]
-struct FullTiles {
-    palette: u8,
-    reserved: [u8; 15],
-    row_bytes: [u16; 16],
-    rows: [u8; 16],
-}
-
-static FULL_TILES: FullTiles = FullTiles {
-    palette: 1,
-    reserved: [0; 15],
-    row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
-    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
-};
-
-/// Written as assembly, since the intrinsics are not stable.
+/// The registers hold zeros.
 fn amx_int8() {
-    // SAFETY: a level of AMX is only made where the processor has it and the system permits it. The one operand in memory is 64 bytes in the
-    // layout that `ldtilecfg` reads; the registers hold zeros, and are let go at the end.
+    const FULL: Shapes = Shapes::new([(TILE_ROWS, 64); 8]);
+    amx::configure(&FULL);
+    // SAFETY: the unit is there, as its shapes could be set, and its registers can hold what is added to them. The compiler never uses them.
     unsafe {
         asm!(
-            "ldtilecfg [{tiles}]",
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            "tilezero tmm4",
-            "tilezero tmm5",
-            "tilezero tmm6",
-            "tilezero tmm7",
             "2:",
             "tdpbssd tmm0, tmm4, tmm6",
             "tdpbssd tmm1, tmm4, tmm7",
@@ -155,10 +134,9 @@ fn amx_int8() {
             "tdpbssd tmm3, tmm5, tmm7",
             "dec {steps}",
             "jnz 2b",
-            "tilerelease",
-            tiles = in(reg) &raw const FULL_TILES,
             steps = inout(reg) STEPS => _,
-            options(readonly, nostack),
+            options(nomem, nostack),
         );
     }
+    amx::release();
 }

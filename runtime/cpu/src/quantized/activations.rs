@@ -12,10 +12,9 @@ use std::cell::OnceCell;
 
 #[cfg(target_arch = "x86_64")]
 use super::kernel::amx;
-use super::level::{Level, compiled_per_level};
 use crate::{
     buffers::{Buffer, Buffers},
-    dense::Tokens,
+    level::{Level, compiled_per_level},
     team::Team,
 };
 
@@ -26,14 +25,12 @@ pub(super) const GROUP: usize = 32;
 /// further from f32: `PERFORMANCE.md` has the numbers.
 pub(super) const PLANES: usize = 2;
 
-/// The inputs of one or several projections, quantised or laid out anew once when first asked for.
-pub(crate) struct Activations<'a, 't> {
-    /// `[tokens, n_cols]`
-    pub x: &'a [f32],
+/// The codes of a projection's inputs, made when first asked for.
+#[derive(Default)]
+pub(crate) struct Codes<'t> {
     groups: OnceCell<Buffer<'t, Group>>,
     #[cfg(target_arch = "x86_64")]
     blocks: OnceCell<Buffer<'t, amx::Block>>,
-    tokens: OnceCell<Tokens<'a>>,
 }
 
 /// Memory for what is quantised.
@@ -56,31 +53,16 @@ pub(super) struct Group {
     pub codes: [[i8; GROUP]; PLANES],
 }
 
-impl<'a, 't> Activations<'a, 't> {
-    pub fn new(x: &'a [f32]) -> Activations<'a, 't> {
-        Activations {
-            x,
-            groups: OnceCell::new(),
-            #[cfg(target_arch = "x86_64")]
-            blocks: OnceCell::new(),
-            tokens: OnceCell::new(),
-        }
+impl<'t> Codes<'t> {
+    /// `[tokens, groups]` of `x`, which is the same in every call.
+    pub(super) fn groups(&self, team: &'t Team, x: &[f32]) -> &[Group] {
+        self.groups.get_or_init(|| quantize(team, x))
     }
 
-    /// As products in f32 read them, of rows of `n_cols`.
-    pub fn tokens(&self, team: &Team, n_cols: usize) -> &Tokens<'a> {
-        self.tokens.get_or_init(|| Tokens::new(team, self.x, n_cols))
-    }
-
-    /// `[tokens, groups]`
-    pub(super) fn groups(&self, team: &'t Team) -> &[Group] {
-        self.groups.get_or_init(|| quantize(team, self.x))
-    }
-
-    /// `[blocks of 16 tokens, groups]`, of rows of `n_cols`. The last block is filled up with zeros.
+    /// `[blocks of 16 tokens, groups]` of `x`, rows of `n_cols`, which is the same in every call. The last block is filled up with zeros.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn blocks(&self, team: &'t Team, n_cols: usize) -> &[amx::Block] {
-        self.blocks.get_or_init(|| quantize_blocks(team, self.x, n_cols))
+    pub(super) fn blocks(&self, team: &'t Team, x: &[f32], n_cols: usize) -> &[amx::Block] {
+        self.blocks.get_or_init(|| quantize_blocks(team, x, n_cols))
     }
 }
 

@@ -8,8 +8,8 @@
 //! whatever the number of tokens and threads ([`kernel`]). A scheme is a file that says where a block's codes, scales and minima are.
 
 mod activations;
+mod header;
 mod kernel;
-pub(crate) mod level;
 mod q4;
 mod q5;
 mod q6_k;
@@ -18,7 +18,5 @@ mod q_k;
 mod scheme;
 mod tiles;
 
-pub(crate) use activations::{Activations, Scratch};
-pub(crate) use level::Level;
-pub(crate) use scheme::f16_to_f32;
+pub(crate) use activations::{Codes, Scratch};
 pub(crate) use tiles::{Tiles, tile_bytes};

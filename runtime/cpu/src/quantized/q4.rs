@@ -7,7 +7,8 @@
 
 use super::{
     activations::GROUP,
-    scheme::{Form, Lanes, Panel, Scheme, copy_f16, f16_lanes},
+    header::{Scale, ScaleAndMinimum},
+    scheme::{Form, Scheme},
 };
 
 pub(super) struct Q4_0;
@@ -17,27 +18,11 @@ impl Scheme for Q4_0 {
     const BITS: usize = 4;
     const BLOCK_LEN: usize = 32;
     const BLOCK_BYTES: usize = 18;
-    const HEADER_BYTES: usize = 32;
     const FORM: Form = Form::Offset(8);
+    type Header = Scale;
 
     fn codes(block: &[u8], _group: usize) -> [u8; GROUP] {
         nibbles(&block[2..])
-    }
-
-    fn pack_header(block: &[u8], row: usize, header: &mut [u8]) {
-        copy_f16(block, 0, row, header, 0);
-    }
-
-    type Fields = Lanes;
-
-    #[inline(always)]
-    fn fields(header: &[u8]) -> Lanes {
-        f16_lanes(header, 0)
-    }
-
-    #[inline(always)]
-    fn unpack_header(_header: &[u8], d: &Lanes, _group: usize, panel: &mut Panel) {
-        panel.scales[0] = *d;
     }
 }
 
@@ -45,28 +30,11 @@ impl Scheme for Q4_1 {
     const BITS: usize = 4;
     const BLOCK_LEN: usize = 32;
     const BLOCK_BYTES: usize = 20;
-    const HEADER_BYTES: usize = 64;
     const FORM: Form = Form::Minimum;
+    type Header = ScaleAndMinimum;
 
     fn codes(block: &[u8], _group: usize) -> [u8; GROUP] {
         nibbles(&block[4..])
-    }
-
-    fn pack_header(block: &[u8], row: usize, header: &mut [u8]) {
-        copy_f16(block, 0, row, header, 0);
-        copy_f16(block, 2, row, header, 32);
-    }
-
-    type Fields = [Lanes; 2];
-
-    #[inline(always)]
-    fn fields(header: &[u8]) -> [Lanes; 2] {
-        [f16_lanes(header, 0), f16_lanes(header, 32)]
-    }
-
-    #[inline(always)]
-    fn unpack_header(_header: &[u8], [d, m]: &[Lanes; 2], _group: usize, panel: &mut Panel) {
-        (panel.scales[0], panel.minima) = (*d, *m);
     }
 }
 

@@ -7,8 +7,9 @@
 
 use super::{
     activations::GROUP,
+    header::{Scale, ScaleAndMinimum},
     q4::nibbles,
-    scheme::{Form, Lanes, Panel, Scheme, copy_f16, f16_lanes},
+    scheme::{Form, Scheme},
 };
 
 pub(super) struct Q5_0;
@@ -18,27 +19,11 @@ impl Scheme for Q5_0 {
     const BITS: usize = 5;
     const BLOCK_LEN: usize = 32;
     const BLOCK_BYTES: usize = 22;
-    const HEADER_BYTES: usize = 32;
     const FORM: Form = Form::Offset(16);
+    type Header = Scale;
 
     fn codes(block: &[u8], _group: usize) -> [u8; GROUP] {
         with_fifth_bits(&block[6..], &block[2..6])
-    }
-
-    fn pack_header(block: &[u8], row: usize, header: &mut [u8]) {
-        copy_f16(block, 0, row, header, 0);
-    }
-
-    type Fields = Lanes;
-
-    #[inline(always)]
-    fn fields(header: &[u8]) -> Lanes {
-        f16_lanes(header, 0)
-    }
-
-    #[inline(always)]
-    fn unpack_header(_header: &[u8], d: &Lanes, _group: usize, panel: &mut Panel) {
-        panel.scales[0] = *d;
     }
 }
 
@@ -46,28 +31,11 @@ impl Scheme for Q5_1 {
     const BITS: usize = 5;
     const BLOCK_LEN: usize = 32;
     const BLOCK_BYTES: usize = 24;
-    const HEADER_BYTES: usize = 64;
     const FORM: Form = Form::Minimum;
+    type Header = ScaleAndMinimum;
 
     fn codes(block: &[u8], _group: usize) -> [u8; GROUP] {
         with_fifth_bits(&block[8..], &block[4..8])
-    }
-
-    fn pack_header(block: &[u8], row: usize, header: &mut [u8]) {
-        copy_f16(block, 0, row, header, 0);
-        copy_f16(block, 2, row, header, 32);
-    }
-
-    type Fields = [Lanes; 2];
-
-    #[inline(always)]
-    fn fields(header: &[u8]) -> [Lanes; 2] {
-        [f16_lanes(header, 0), f16_lanes(header, 32)]
-    }
-
-    #[inline(always)]
-    fn unpack_header(_header: &[u8], [d, m]: &[Lanes; 2], _group: usize, panel: &mut Panel) {
-        (panel.scales[0], panel.minima) = (*d, *m);
     }
 }
 

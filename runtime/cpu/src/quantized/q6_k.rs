@@ -6,10 +6,14 @@
 
 use super::{
     activations::GROUP,
-    scheme::{Form, Lanes, Panel, ROWS, Scheme, byte_lanes, copy_f16, f16_lanes},
+    header::{byte_lanes, copy_f16, f16_lanes},
+    scheme::{Form, Header, Lanes, Panel, ROWS, Scheme},
 };
 
 pub(super) struct Q6K;
+
+/// Scales of halves of groups, behind the factor that all share.
+pub(super) struct OfHalves;
 
 /// Where the scales are in the header, and in a stored block.
 const SCALES: usize = 2 * ROWS;
@@ -19,8 +23,8 @@ impl Scheme for Q6K {
     const BITS: usize = 6;
     const BLOCK_LEN: usize = 256;
     const BLOCK_BYTES: usize = 210;
-    const HEADER_BYTES: usize = SCALES + 16 * ROWS;
     const FORM: Form = Form::OffsetOfHalves(32);
+    type Header = OfHalves;
 
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
         let (half, k) = (group / 4, group % 4);
@@ -28,15 +32,18 @@ impl Scheme for Q6K {
         let high = &block[128 + 32 * half..];
         std::array::from_fn(|i| low[i] >> (k / 2 * 4) & 15 | (high[i] >> (2 * k) & 3) << 4)
     }
+}
 
-    fn pack_header(block: &[u8], row: usize, header: &mut [u8]) {
+impl Header for OfHalves {
+    const BYTES: usize = SCALES + 16 * ROWS;
+    type Fields = Lanes;
+
+    fn pack(block: &[u8], row: usize, header: &mut [u8]) {
         copy_f16(block, 208, row, header, 0);
         for i in 0..16 {
             header[SCALES + i * ROWS + row] = block[STORED_SCALES + i];
         }
     }
-
-    type Fields = Lanes;
 
     #[inline(always)]
     fn fields(header: &[u8]) -> Lanes {
@@ -44,7 +51,7 @@ impl Scheme for Q6K {
     }
 
     #[inline(always)]
-    fn unpack_header(header: &[u8], d: &Lanes, group: usize, panel: &mut Panel) {
+    fn unpack(header: &[u8], d: &Lanes, group: usize, panel: &mut Panel) {
         for half in 0..2 {
             let scales = byte_lanes(header, SCALES + (2 * group + half) * ROWS, |byte| f32::from(byte as i8));
             for row in 0..ROWS {

@@ -50,7 +50,7 @@ impl Form {
     }
 }
 
-/// A scheme: where things are in a stored block, and how its scales are laid out in a tile.
+/// A scheme: where things are in a stored block.
 ///
 /// A tile of 16 rows and one block of columns is
 /// ```text
@@ -66,34 +66,39 @@ pub(super) trait Scheme {
     const BLOCK_LEN: usize;
     /// Bytes of a stored block.
     const BLOCK_BYTES: usize;
-    /// Bytes of scales and minima of a tile.
-    const HEADER_BYTES: usize;
     const FORM: Form;
+    /// Scales and minima.
+    type Header: Header;
     /// Bytes of a tile.
-    const TILE_BYTES: usize = Self::HEADER_BYTES + Self::BLOCK_LEN / GROUP * Self::GROUP_BYTES;
+    const TILE_BYTES: usize = Self::Header::BYTES + Self::BLOCK_LEN / GROUP * Self::GROUP_BYTES;
     /// Bytes of a tile's codes for 32 columns.
     const GROUP_BYTES: usize = 64 * Self::BITS;
 
     /// The codes of 32 columns of a stored block, none negative.
     fn codes(block: &[u8], group: usize) -> [u8; GROUP];
+}
+
+/// How scales and minima are stored in a block, and laid out in a tile.
+pub(super) trait Header {
+    /// Bytes of 16 rows.
+    const BYTES: usize;
+    /// What all groups of a block have in common.
+    type Fields;
 
     /// Puts the scales and minima of a stored block at `row` of a tile's header.
-    fn pack_header(block: &[u8], row: usize, header: &mut [u8]);
-
-    /// What all groups of a block have in common.
-    type Fields: Default;
+    fn pack(block: &[u8], row: usize, header: &mut [u8]);
 
     /// Reads the fields in front of the groups' own.
     fn fields(header: &[u8]) -> Self::Fields;
 
     /// Scales and minima of 32 columns, in the arithmetic of the dequantiser.
-    fn unpack_header(header: &[u8], fields: &Self::Fields, group: usize, panel: &mut Panel);
+    fn unpack(header: &[u8], fields: &Self::Fields, group: usize, panel: &mut Panel);
 }
 
 /// Lays out the stored `block` as row `row` of `tile`, which must be zero there.
 pub(super) fn pack<S: Scheme>(block: &[u8], row: usize, tile: &mut [u8]) {
-    let (header, groups) = tile.split_at_mut(S::HEADER_BYTES);
-    S::pack_header(block, row, header);
+    let (header, groups) = tile.split_at_mut(S::Header::BYTES);
+    S::Header::pack(block, row, header);
     for (g, out) in groups.chunks_exact_mut(S::GROUP_BYTES).enumerate() {
         for (column, code) in S::codes(block, g).into_iter().enumerate() {
             let (k, at) = (column / 4, 4 * row + column % 4);
@@ -114,9 +119,9 @@ pub(super) fn pack<S: Scheme>(block: &[u8], row: usize, tile: &mut [u8]) {
 
 /// Unpacks group `group` of `tile`.
 #[inline(always)]
-pub(super) fn unpack<S: Scheme>(tile: &[u8], fields: &S::Fields, group: usize, panel: &mut Panel) {
-    let (header, groups) = tile.split_at(S::HEADER_BYTES);
-    S::unpack_header(header, fields, group, panel);
+pub(super) fn unpack<S: Scheme>(tile: &[u8], fields: &<S::Header as Header>::Fields, group: usize, panel: &mut Panel) {
+    let (header, groups) = tile.split_at(S::Header::BYTES);
+    S::Header::unpack(header, fields, group, panel);
     let vectors = groups[group * S::GROUP_BYTES..][..S::GROUP_BYTES].as_chunks::<64>().0;
     if S::BITS == 8 {
         panel.codes.copy_from_slice(vectors);
@@ -157,63 +162,4 @@ pub(super) fn prefetch(at: &[u8], n: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (at, n, AHEAD_BYTES);
-}
-
-// Headers hold a field of all 16 rows after the other.
-
-/// Copies `row`'s two bytes of an f16 from `block` to the field at `at`.
-pub(super) fn copy_f16(block: &[u8], from: usize, row: usize, header: &mut [u8], at: usize) {
-    header[at + 2 * row..][..2].copy_from_slice(&block[from..from + 2]);
-}
-
-/// The f16 field at `at`.
-#[inline(always)]
-pub(super) fn f16_lanes(header: &[u8], at: usize) -> Lanes {
-    let field = header[at..at + 2 * ROWS].as_chunks::<2>().0;
-    let mut lanes = [0.0; ROWS];
-    for (lane, bytes) in lanes.iter_mut().zip(field) {
-        *lane = f16_to_f32(u16::from_le_bytes(*bytes));
-    }
-    lanes
-}
-
-/// The byte field at `at`, each through `value`.
-#[inline(always)]
-pub(super) fn byte_lanes(header: &[u8], at: usize, value: impl Fn(u8) -> f32) -> Lanes {
-    let field = &header[at..at + ROWS];
-    let mut lanes = [0.0; ROWS];
-    for (lane, byte) in lanes.iter_mut().zip(field) {
-        *lane = value(*byte);
-    }
-    lanes
-}
-
-/// Without branches, so that sixteen at a time become vector code on every instruction set, and without subnormal f32, which cost a
-/// processor a hundred cycles each: scales of small weights are often subnormal halves.
-#[inline(always)]
-pub(crate) fn f16_to_f32(half: u16) -> f32 {
-    let half = u32::from(half);
-    let (exponent, fraction) = (half & 0x7c00, half & 0x3ff);
-    // The bias of an f32's exponent is 112 more than that of a half.
-    let rebias = 112 << 23;
-    let special = if exponent == 0x7c00 { rebias } else { 0 };
-    let normal = ((half & 0x7fff) << 13) + rebias + special;
-    // 2⁻²⁴ is a subnormal half's last bit.
-    let subnormal = (fraction as i32 as f32 * f32::from_bits((127 - 24) << 23)).to_bits();
-    f32::from_bits(if exponent == 0 { subnormal } else { normal } | (half & 0x8000) << 16)
-}
-
-#[cfg(test)]
-mod tests {
-    use half::f16;
-
-    use super::*;
-
-    #[test]
-    fn every_half_has_its_value() {
-        for bits in 0..=u16::MAX {
-            let (found, expected) = (f16_to_f32(bits), f16::from_bits(bits).to_f32());
-            assert!(found == expected || found.is_nan() && expected.is_nan(), "{bits:#x}: {found}, {expected}");
-        }
-    }
 }

@@ -14,19 +14,21 @@ use kinfolk_weights::Dtype;
 #[cfg(target_arch = "x86_64")]
 use super::kernel::amx;
 use super::{
-    activations::{Activations, GROUP, Group},
+    activations::{GROUP, Group},
     kernel::{self, Sums, TILES, TOKENS},
-    level::{Level, compiled_per_level},
     q_k::{Q4K, Q5K},
     q4::{Q4_0, Q4_1},
     q5::{Q5_0, Q5_1},
     q6_k::Q6K,
     q8::Q8_0,
-    scheme::{self, Form, Panel, ROWS, Scheme},
+    scheme::{self, Form, Header, Panel, ROWS, Scheme},
 };
 use crate::{
+    activations::Activations,
     arena::{Arena, Bytes},
     columns::Columns,
+    level::{Level, compiled_per_level},
+    rows::StoredRows,
     team::Team,
 };
 
@@ -73,14 +75,8 @@ impl Tiles {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn of_rows<'a>(
-        team: &Team,
-        arena: &Arena,
-        dtype: Dtype,
-        n_rows: usize,
-        n_cols: usize,
-        row: impl Fn(usize) -> &'a [u8] + Sync,
-    ) -> Result<Option<Tiles>, LoadError> {
+    pub fn of_rows(team: &Team, arena: &Arena, rows: &StoredRows<'_>) -> Result<Option<Tiles>, LoadError> {
+        let StoredRows { dtype, n_rows, n_cols, row } = *rows;
         let Some(needed_bytes) = tile_bytes(dtype, n_rows, n_cols) else { return Ok(None) };
         let mut bytes = arena.take(needed_bytes)?;
         let of_16_rows = needed_bytes / n_rows.div_ceil(ROWS).max(1);
@@ -148,20 +144,20 @@ impl Tiles {
         let out = &Columns::new(out, self.n_rows);
         #[cfg(target_arch = "x86_64")]
         if level == Level::Amx {
-            let blocks = x.blocks(team, self.n_cols);
+            let blocks = x.codes.blocks(team, x.x, self.n_cols);
             return self.for_each_pair(team, |pairs, scratch| {
                 let unit = amx::Unit::new(form, n_tokens).expect("the level is only chosen where there is a unit");
                 let prepare = |panels: &mut [Panel]| panels.iter_mut().for_each(|p| p.subtract(form.offset()));
                 for tiles in pairs {
                     self.tiles(tiles, bias, out, scratch, prepare, |panels, groups, sums| {
                         for (x, sums) in blocks.chunks(n_groups).zip(sums.as_chunks_mut().0) {
-                            unit.accumulate(form, panels, &x[groups.clone()], sums);
+                            unit.accumulate(panels, &x[groups.clone()], sums);
                         }
                     });
                 }
             });
         }
-        let x = x.groups(team);
+        let x = x.codes.groups(team, x.x);
         #[cfg(target_arch = "x86_64")]
         if level == Level::Avx512Vnni && n_tokens == 1 {
             return team.for_each_range(self.n_tiles(), |tiles| {
@@ -293,12 +289,12 @@ fn unpack_each<S: Scheme>(tile: &[u8], first: usize, panels: &mut [Panel]) {
     let (mut group, mut panels) = (first, panels);
     while !panels.is_empty() {
         let block = &tile[group / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
-        let fields = S::fields(block);
+        let fields = S::Header::fields(block);
         let within = group % of_block;
         let (now, rest) = panels.split_at_mut((of_block - within).min(panels.len()));
         for (i, panel) in now.iter_mut().enumerate() {
             scheme::prefetch(
-                &block[S::HEADER_BYTES + (within + i) * S::GROUP_BYTES..],
+                &block[S::Header::BYTES + (within + i) * S::GROUP_BYTES..],
                 S::TILE_BYTES * GROUP / S::BLOCK_LEN,
             );
             scheme::unpack::<S>(block, &fields, within + i, panel);
@@ -339,9 +335,13 @@ mod tests {
 
     fn tiles(team: &Team, dtype: Dtype, bytes: &[u8], n_rows: usize, n_cols: usize) -> Tiles {
         let len = bytes.len() / n_rows;
-        Tiles::of_rows(team, &Arena::new(bytes.len()), dtype, n_rows, n_cols, |r| &bytes[r * len..(r + 1) * len])
-            .unwrap()
-            .unwrap()
+        Tiles::of_rows(
+            team,
+            &Arena::new(bytes.len()),
+            &StoredRows { dtype, n_rows, n_cols, row: &|r| &bytes[r * len..(r + 1) * len] },
+        )
+        .unwrap()
+        .unwrap()
     }
 
     fn decoded(dtype: Dtype, bytes: &[u8], n: usize) -> Vec<f32> {

@@ -161,7 +161,8 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Memory {
-    /// Weights.
+    /// Weights. Of a GGUF file that is only listed, what the file takes; an executor's layout may take up to 3 % more, as the type of each
+    /// tensor is not known.
     pub weight_bytes: u64,
     /// State of all sequences at their longest.
     pub cache_bytes: u64,

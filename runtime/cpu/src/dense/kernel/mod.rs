@@ -20,7 +20,7 @@ mod portable;
 
 use std::slice;
 
-use crate::quantized::Level;
+use crate::level::Level;
 
 /// Rows of a strip.
 pub(super) const ROWS: usize = 32;

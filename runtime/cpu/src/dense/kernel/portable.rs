@@ -1,7 +1,7 @@
 //! Plain Rust: the definition, and what a processor without any of the instruction sets runs.
 
 use super::*;
-use crate::quantized::f16_to_f32;
+use crate::f16::f16_to_f32;
 
 /// Four lanes that the compiler makes a register of where there is one. `FMA` rounds once, as the definition does; without an instruction for
 /// it that is a slow call of the library, so where the target has none a product is rounded, and then the sum.

@@ -5,7 +5,7 @@
 //! ```
 //! A panel's codes are B as they are, but for their offset, which is taken off before (see [`Panel::subtract`]). The sums go through
 //! memory to the vector registers, where the steps in f32 are those of the definition. The matrix unit takes 16 cycles for a product and for a
-//! store of a register alike, and does not rename its registers: two pairs of C take turns, so that one is stored while the other is
+//! store of a register alike, and does not seem to rename its registers: two pairs of C take turns, so that one is stored while the other is
 //! computed.
 //!
 //! The instructions are written as assembly, since their intrinsics are not stable.
@@ -14,42 +14,10 @@ use std::{
     arch::{asm, x86_64::*},
     marker::PhantomData,
     mem::MaybeUninit,
-    sync::OnceLock,
 };
 
-use super::*;
-
-/// Whether this processor has AMX, and the system lets this process use it.
-pub fn is_available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| is_present() && is_permitted())
-}
-
-/// Both registers and products of bytes, and an operating system that saves the registers.
-fn is_present() -> bool {
-    const TILE_AND_INT8: u32 = 3 << 24;
-    const TILE_STATE: u64 = 3 << 17;
-    if !is_x86_feature_detected!("xsave") || __cpuid(0).eax < 7 {
-        return false;
-    }
-    // SAFETY: the processor has `xsave`, and the macro found that the operating system has turned it on.
-    let saved = unsafe { _xgetbv(0) };
-    __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8 && saved & TILE_STATE == TILE_STATE
-}
-
-/// Linux gives a process the registers' room on its signal frames only when it asks.
-#[cfg(target_os = "linux")]
-fn is_permitted() -> bool {
-    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
-    const XFEATURE_XTILEDATA: libc::c_long = 18;
-    // SAFETY: the call takes two numbers and touches none of the program's memory.
-    unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_permitted() -> bool {
-    false
-}
+use super::{avx512::load_f32, *};
+use crate::amx::{Shapes, configure, is_available, release};
 
 /// Tokens of a matrix register.
 pub const TOKENS: usize = 16;
@@ -80,6 +48,7 @@ impl Block {
 
 /// The matrix unit, set up for products of one form on this thread until dropped.
 pub struct Unit {
+    form: Form,
     /// Whether registers are of eight tokens and not of sixteen.
     narrow: bool,
     /// Registers are a thread's own.
@@ -89,25 +58,29 @@ pub struct Unit {
 impl Unit {
     /// For `form` and up to `n_tokens` at a time; `None` where there is no such unit.
     pub fn new(form: Form, n_tokens: usize) -> Option<Unit> {
+        if !is_available() {
+            return None;
+        }
         let narrow = n_tokens <= TOKENS / 2;
-        let n_quads = if matches!(form, Form::OffsetOfHalves(_)) { GROUP / 8 } else { GROUP / 4 };
-        is_available().then(|| {
-            configure(if narrow { TOKENS / 2 } else { TOKENS }, n_quads);
-            Unit { narrow, of_this_thread: PhantomData }
-        })
+        let rows = if narrow { TOKENS / 2 } else { TOKENS };
+        let columns = if matches!(form, Form::OffsetOfHalves(_)) { GROUP / 2 } else { GROUP };
+        // 0 to 3 are C, 4 and 5 are A, 6 is B.
+        let [a, b, c] = [(rows, columns), (columns / 4, 64), (rows, 64)];
+        configure(&Shapes::new([c, c, c, c, a, a, b, (0, 0)]));
+        Some(Unit { form, narrow, of_this_thread: PhantomData })
     }
 
     /// Adds the products of `tiles` (of as many groups as there are blocks), whose codes are less their offset, with the tokens of `x` to
-    /// `sums`, one for each token of the block. The form is that of [`new`](Self::new).
+    /// `sums`, one for each token of the block.
     ///
     /// # Panics
     /// If there are more tiles than sums, or the numbers of groups differ.
-    pub fn accumulate(&self, form: Form, tiles: &[&[Panel]], x: &[Block], sums: &mut [Sums; TOKENS]) {
+    pub fn accumulate(&self, tiles: &[&[Panel]], x: &[Block], sums: &mut [Sums; TOKENS]) {
         assert!(tiles.len() <= TILES && tiles.iter().all(|tile| tile.len() == x.len()), "tiles of one length");
         for (n, tile) in tiles.iter().enumerate() {
             // SAFETY: there is a unit, so the processor has the instruction sets.
             unsafe {
-                match (form, self.narrow) {
+                match (self.form, self.narrow) {
                     (Form::Offset(_), false) => multiply_tile::<16, false, false>(tile, x, sums, n),
                     (Form::Offset(_), true) => multiply_tile::<8, false, false>(tile, x, sums, n),
                     (Form::OffsetOfHalves(_), false) => multiply_tile::<16, true, false>(tile, x, sums, n),
@@ -122,29 +95,8 @@ impl Unit {
 
 impl Drop for Unit {
     fn drop(&mut self) {
-        // Else the system would have to save the registers at every switch of threads.
-        // SAFETY: the instruction has no operands.
-        unsafe { asm!("tilerelease", options(nomem, nostack, preserves_flags)) };
+        release();
     }
-}
-
-/// Shapes of the registers: 0 to 3 are C, 4 and 5 are A, 6 is B, for `n_tokens` and 4 columns times `n_quads`.
-fn configure(n_tokens: usize, n_quads: usize) {
-    #[repr(C, align(64))]
-    struct Shapes {
-        palette: u8,
-        reserved: [u8; 15],
-        row_bytes: [u16; 16],
-        rows: [u8; 16],
-    }
-    let mut shapes = Shapes { palette: 1, reserved: [0; 15], row_bytes: [0; 16], rows: [0; 16] };
-    let registers = [(n_tokens, 64); 4].into_iter().chain([(n_tokens, 4 * n_quads); 2]).chain([(n_quads, 64)]);
-    for (register, (rows, row_bytes)) in registers.enumerate() {
-        (shapes.rows[register], shapes.row_bytes[register]) = (rows as u8, row_bytes as u16);
-    }
-    // SAFETY: `Unit::new` found that the processor has the unit and the system permits it; the operand is 64 bytes in the layout that the
-    // instruction reads, with at most 16 rows of 64 bytes.
-    unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const shapes, options(readonly, nostack, preserves_flags)) };
 }
 
 /// Sums of a group's columns, or of half of them: `[plane][token][row]`.
@@ -263,13 +215,13 @@ macro_rules! multiply_into {
     };
 }
 
-/// Starts the product of a group's columns, or of the half `part` of them, into the `ODD` pair of registers, and stores the other pair's sums.
+/// Starts the product of a group's columns, or of the half `part` of them, into the `odd` pair of registers or the other, and stores the other pair's sums.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn multiply(panel: &Panel, x: &Block, part: usize, odd: bool, products: *mut Products) {
     let x: *const i8 = &raw const x.codes[0][0][GROUP / 2 * part];
     let panel = &raw const panel.codes[4 * part];
-    // SAFETY: the registers have the shapes that `configure` gave them. A's rows are the 32 bytes of each token in the block's two planes, or 16 of
+    // SAFETY: the registers have the shapes that `Unit::new` gave them. A's rows are the 32 bytes of each token in the block's two planes, or 16 of
     // them from `16 * part` on. B's rows are the 64 bytes of the panel's vectors, all eight or four from `4 * part` on. C's rows are the 64
     // bytes of `products`' innermost arrays, of which there are as many as A may have rows. The compiler has no values that it would keep in
     // these registers, so they last from one of these blocks to the next.
@@ -282,7 +234,7 @@ fn multiply(panel: &Panel, x: &Block, part: usize, odd: bool, products: *mut Pro
     }
 }
 
-/// Stores the `ODD` pair's sums.
+/// Stores the sums of the `odd` pair or of the other.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn store(odd: bool, products: *mut Products) {
@@ -306,11 +258,4 @@ fn store(odd: bool, products: *mut Products) {
             store!("tmm0", "tmm1");
         }
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load_f32(lanes: &Lanes) -> __m512 {
-    // SAFETY: the array is as long as the register.
-    unsafe { _mm512_loadu_ps(lanes.as_ptr()) }
 }

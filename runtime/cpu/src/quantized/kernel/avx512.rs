@@ -144,14 +144,14 @@ fn block<const N: usize, const T: usize, const HALVES: bool, const MINIMA: bool>
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load(codes: &[u8; 64]) -> __m512i {
+pub(super) fn load(codes: &[u8; 64]) -> __m512i {
     // SAFETY: the array is as long as the register.
     unsafe { _mm512_loadu_si512(codes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load_f32(lanes: &Lanes) -> __m512 {
+pub(super) fn load_f32(lanes: &Lanes) -> __m512 {
     // SAFETY: the array is as long as the register.
     unsafe { _mm512_loadu_ps(lanes.as_ptr()) }
 }

@@ -23,9 +23,9 @@ pub(super) mod straight;
 
 use super::{
     activations::{GROUP, Group, PLANES},
-    level::Level,
     scheme::{Form, Lanes, Panel, ROWS},
 };
+use crate::level::Level;
 
 /// Tiles that a kernel takes side by side, at most.
 pub(super) const TILES: usize = 2;
@@ -182,7 +182,7 @@ mod tests {
                 };
                 let mut sums = [[[0.0; ROWS]; TILES]; amx::TOKENS];
                 sums[..found.len()].copy_from_slice(found);
-                unit.accumulate(form, &tiles, &(0..n_groups).map(block).collect::<Vec<_>>(), &mut sums);
+                unit.accumulate(&tiles, &(0..n_groups).map(block).collect::<Vec<_>>(), &mut sums);
                 found.copy_from_slice(&sums[..found.len()]);
             }
             // The sums of a tile that is not there are nobody's.

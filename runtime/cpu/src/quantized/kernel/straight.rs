@@ -8,7 +8,8 @@
 use std::arch::x86_64::*;
 
 use super::{
-    super::scheme::{Scheme, prefetch},
+    super::scheme::{Header, Scheme, prefetch},
+    avx512::{load, load_f32},
     *,
 };
 
@@ -19,11 +20,11 @@ pub fn accumulate<S: Scheme>(tile: &[u8], x: &[Group], sums: &mut Lanes) {
     // Of which only the scales and minima are used.
     let mut panel = Panel::EMPTY;
     for (block, x) in tile.chunks_exact(S::TILE_BYTES).zip(x.chunks_exact(S::BLOCK_LEN / GROUP)) {
-        let fields = S::fields(block);
+        let fields = S::Header::fields(block);
         for (g, x) in x.iter().enumerate() {
-            let codes = &block[S::HEADER_BYTES + g * S::GROUP_BYTES..][..S::GROUP_BYTES];
+            let codes = &block[S::Header::BYTES + g * S::GROUP_BYTES..][..S::GROUP_BYTES];
             prefetch(codes, S::TILE_BYTES * GROUP / S::BLOCK_LEN);
-            S::unpack_header(block, &fields, g, &mut panel);
+            S::Header::unpack(block, &fields, g, &mut panel);
             acc = group::<S>(codes, &panel, x, acc);
         }
     }
@@ -97,18 +98,4 @@ fn vector<S: Scheme>(codes: &[[u8; 64]], k: usize) -> __m512i {
         }
         _ => low,
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load(codes: &[u8; 64]) -> __m512i {
-    // SAFETY: the array is as long as the register.
-    unsafe { _mm512_loadu_si512(codes.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load_f32(lanes: &Lanes) -> __m512 {
-    // SAFETY: the array is as long as the register.
-    unsafe { _mm512_loadu_ps(lanes.as_ptr()) }
 }

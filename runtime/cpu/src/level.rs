@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 #[cfg(target_arch = "x86_64")]
-use super::kernel::amx;
+use crate::amx;
 
 /// An instruction set the kernels have a version for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Level {
         *BEST.get_or_init(|| Self::available().last().copied().unwrap_or(Level::Scalar))
     }
 
-    /// The level to multiply `n_tokens` with: the matrix unit's registers take eight tokens, which must be worth filling.
+    /// The level to multiply `n_tokens` with: the matrix unit's registers take eight tokens or sixteen, which must be worth filling.
     pub fn for_tokens(self, n_tokens: usize) -> Level {
         #[cfg(target_arch = "x86_64")]
         if self == Level::Amx && n_tokens < 4 {
@@ -93,8 +93,8 @@ impl Level {
 /// Defines `name(level, arguments)`, which runs the plain Rust function `body` compiled for the level's instruction set.
 macro_rules! compiled_per_level {
     ($name:ident = $body:ident [$($generic:ident: $bound:ident),*] ($($arg:ident: $type:ty),*)) => {
-        fn $name<$($generic: $bound),*>(level: $crate::quantized::level::Level, $($arg: $type),*) {
-            use $crate::quantized::level::Level;
+        fn $name<$($generic: $bound),*>(level: $crate::level::Level, $($arg: $type),*) {
+            use $crate::level::Level;
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             fn avx2<$($generic: $bound),*>($($arg: $type),*) {
@@ -121,15 +121,3 @@ macro_rules! compiled_per_level {
     };
 }
 pub(crate) use compiled_per_level;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[ignore = "tests nothing: `emulate.sh` asks which levels an emulated processor has"]
-    #[expect(clippy::print_stdout, reason = "the answer")]
-    fn levels_of_this_processor() {
-        println!("levels: {:?}", Level::available());
-    }
-}
