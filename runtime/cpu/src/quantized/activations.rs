@@ -127,23 +127,31 @@ impl Group {
     /// NaN and infinity make the whole group NaN.
     #[inline(always)]
     fn quantized(x: &[f32; GROUP]) -> Self {
+        /// Where the distance between two f32 is 1.
+        const ROUND: f32 = 1.5 * (1 << 23) as f32;
         let largest_code: f32 = 127.0 * 256.0;
         // Without its sign a float orders like its bits, NaN above all.
         let largest = x.iter().fold(0, |max, v| max.max(v.to_bits() & 0x7fff_ffff));
         let largest = f32::from_bits(largest);
-        let scale = largest / largest_code;
+        let (scale, kept) = if largest < f32::INFINITY { (largest / largest_code, !0) } else { (f32::NAN, 0) };
         // Below this, the reciprocal of a scale overflows; such a group is as good as zero.
         let inverse = if largest > 1e-30 { largest_code / largest } else { 0.0 };
-        let mut codes = [[0i8; GROUP]; PLANES];
-        let mut sums = [0; 2];
-        for (i, v) in x.iter().enumerate() {
-            let code = (v * inverse).round_ties_even() as i32;
-            let high = (code + 128) >> 8;
-            // Not -128, whose opposite is no i8, which kernels may need. The step that this loses is the finer one.
-            let low = (code - (high << 8)).max(-127);
-            (codes[0][i], codes[1][i]) = (high as i8, low as i8);
-            sums[i / (GROUP / 2)] += (high << 8) + low;
+        // Loops of one kind of step each, which the compiler makes vectors of.
+        let mut whole = [0i32; GROUP];
+        for i in 0..GROUP {
+            // The sum's last bit stands for 1.
+            whole[i] = ((x[i] * inverse + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32) & kept;
         }
+        let mut codes = [[0i8; GROUP]; PLANES];
+        for i in 0..GROUP {
+            let high = (whole[i] + 128) >> 8;
+            // Not -128, whose opposite is no i8, which kernels may need. The step that this loses is the finer one.
+            let low = (whole[i] - (high << 8)).max(-127);
+            (codes[0][i], codes[1][i]) = (high as i8, low as i8);
+            whole[i] = (high << 8) + low;
+        }
+        let halves: &[[i32; GROUP / 2]] = whole.as_chunks().0;
+        let sums = [halves[0].iter().sum(), halves[1].iter().sum::<i32>()];
         Group { scale, scaled_sum: scale * (sums[0] + sums[1]) as f32, sums, codes }
     }
 }
