@@ -79,10 +79,10 @@ impl Level {
         *BEST.get_or_init(|| Self::available().last().copied().unwrap_or(Level::Scalar))
     }
 
-    /// The level to multiply `n_tokens` with: the matrix unit's registers take eight tokens or sixteen, which must be worth filling.
+    /// The level to multiply `n_tokens` with: one has nothing to share with others.
     pub fn for_tokens(self, n_tokens: usize) -> Level {
         #[cfg(target_arch = "x86_64")]
-        if self == Level::Amx && n_tokens < 4 {
+        if self == Level::Amx && n_tokens < 2 {
             return Level::Avx512Vnni;
         }
         let _ = n_tokens;

@@ -22,12 +22,6 @@ pub(super) struct Panel {
 
 impl Panel {
     pub const EMPTY: Panel = Panel { codes: [[0; 64]; 8], scales: [[0.0; ROWS]; 2], minima: [0.0; ROWS] };
-
-    /// Takes `offset` off the codes, which are signed from then on.
-    #[cfg(target_arch = "x86_64")]
-    pub fn subtract(&mut self, offset: u8) {
-        self.codes.as_flattened_mut().iter_mut().for_each(|code| *code = code.wrapping_sub(offset));
-    }
 }
 
 /// How codes stand for weights.

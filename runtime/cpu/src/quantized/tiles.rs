@@ -12,7 +12,7 @@ use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
 #[cfg(target_arch = "x86_64")]
-use super::kernel::amx;
+use super::kernel::{amx, straight};
 use super::{
     activations::{GROUP, Group},
     kernel::{self, Sums, TILES, TOKENS},
@@ -21,7 +21,7 @@ use super::{
     q5::{Q5_0, Q5_1},
     q6_k::Q6K,
     q8::Q8_0,
-    scheme::{self, Form, Header, Panel, ROWS, Scheme},
+    scheme::{self, Form, Header, Lanes, Panel, ROWS, Scheme},
 };
 use crate::{
     activations::Activations,
@@ -52,6 +52,9 @@ macro_rules! with_scheme {
 /// Groups unpacked at a time: with two tiles about 22 KiB, which stay in the first-level cache beside the tokens' groups. Half
 /// as many for few tokens, whose sums cost little to take up again.
 const PANEL_GROUPS: usize = 16;
+
+/// Few tokens, at most.
+const FEW: usize = 16;
 
 /// A quantised matrix in the kernels' layout.
 #[derive(Debug)]
@@ -145,59 +148,70 @@ impl Tiles {
         #[cfg(target_arch = "x86_64")]
         if level == Level::Amx {
             let blocks = x.codes.blocks(team, x.x, self.n_cols);
-            return self.for_each_pair(team, |pairs, scratch| {
-                let unit = amx::Unit::new(form, n_tokens).expect("the level is only chosen where there is a unit");
-                let prepare = |panels: &mut [Panel]| panels.iter_mut().for_each(|p| p.subtract(form.offset()));
-                for tiles in pairs {
-                    self.tiles(tiles, bias, out, scratch, prepare, |panels, groups, sums| {
-                        for (x, sums) in blocks.chunks(n_groups).zip(sums.as_chunks_mut().0) {
-                            unit.accumulate(panels, &x[groups.clone()], sums);
-                        }
+            return team.for_each_range(self.n_tiles(), |tiles| {
+                let mut unit = amx::Unit::new(form, n_tokens).expect("the level is only chosen where there is a unit");
+                SCRATCH.with_borrow_mut(|Scratch { lanes, .. }| {
+                    self.straight(tiles, bias, out, lanes, |tile, sums| {
+                        with_scheme!(self.dtype, S => unit.accumulate::<S>(tile, blocks, sums), ());
                     });
-                }
+                });
             });
         }
         let x = x.codes.groups(team, x.x);
         #[cfg(target_arch = "x86_64")]
         if level == Level::Avx512Vnni && n_tokens == 1 {
             return team.for_each_range(self.n_tiles(), |tiles| {
-                for tile in tiles {
-                    let rows = tile * ROWS..((tile + 1) * ROWS).min(self.n_rows);
-                    let mut sums = [0.0; ROWS];
-                    if let Some(bias) = bias {
-                        copy(&bias[rows.clone()], &mut sums);
-                    }
-                    // SAFETY: a level is only made where the processor has its instruction sets.
-                    with_scheme!(self.dtype, S => unsafe {
-                        kernel::straight::accumulate::<S>(self.tile(tile), x, &mut sums);
-                    }, ());
-                    // SAFETY: ranges given to different threads have no tile in common, so their rows are distinct.
-                    copy(&sums, unsafe { out.part(0, rows) });
-                }
+                SCRATCH.with_borrow_mut(|Scratch { lanes, .. }| {
+                    self.straight(tiles, bias, out, lanes, |tile, sums| {
+                        // SAFETY: a level is only made where the processor has its instruction sets.
+                        with_scheme!(self.dtype, S => unsafe { straight::accumulate::<S>(tile, x, &mut sums[0]) }, ());
+                    });
+                });
             });
         }
         self.for_each_pair(team, |pairs, scratch| {
             for tiles in pairs {
-                self.tiles(
-                    tiles,
-                    bias,
-                    out,
-                    scratch,
-                    |_| (),
-                    |panels, groups, sums| {
-                        for (x, sums) in x.chunks(TOKENS * n_groups).zip(sums.chunks_mut(TOKENS)) {
-                            let mut tokens: [&[Group]; TOKENS] = [&[]; TOKENS];
-                            let mut n = 0;
-                            for (token, x) in tokens.iter_mut().zip(x.chunks(n_groups)) {
-                                *token = &x[groups.clone()];
-                                n += 1;
-                            }
-                            kernel::accumulate(level, form, panels, &tokens[..n], sums);
+                self.tiles(tiles, bias, out, scratch, |panels, groups, sums| {
+                    for (x, sums) in x.chunks(TOKENS * n_groups).zip(sums.chunks_mut(TOKENS)) {
+                        let mut tokens: [&[Group]; TOKENS] = [&[]; TOKENS];
+                        let mut n = 0;
+                        for (token, x) in tokens.iter_mut().zip(x.chunks(n_groups)) {
+                            *token = &x[groups.clone()];
+                            n += 1;
                         }
-                    },
-                );
+                        kernel::accumulate(level, form, panels, &tokens[..n], sums);
+                    }
+                });
             }
         });
+    }
+
+    /// The products of `tiles` with every token: `accumulate` adds those of a tile to the tokens' sums.
+    ///
+    /// Of one output no other thread may hold these rows.
+    #[cfg(target_arch = "x86_64")]
+    fn straight(
+        &self,
+        tiles: Range<usize>,
+        bias: Option<&[f32]>,
+        out: &Columns<'_>,
+        sums: &mut Vec<Lanes>,
+        mut accumulate: impl FnMut(&[u8], &mut [Lanes]),
+    ) {
+        for tile in tiles {
+            let rows = tile * ROWS..((tile + 1) * ROWS).min(self.n_rows);
+            let mut first = [0.0; ROWS];
+            if let Some(bias) = bias {
+                copy(&bias[rows.clone()], &mut first);
+            }
+            sums.clear();
+            sums.resize(out.n_tokens(), first);
+            accumulate(self.tile(tile), sums);
+            for (token, sums) in sums.iter().enumerate() {
+                // SAFETY: the caller has these rows to itself.
+                copy(sums, unsafe { out.part(token, rows.clone()) });
+            }
+        }
     }
 
     /// Calls `work` on each thread with the tiles that are its own, as many at a time as a kernel takes.
@@ -208,8 +222,7 @@ impl Tiles {
         });
     }
 
-    /// The products of `tiles` with every token: `prepare` has a look at what is unpacked, `accumulate` adds the products of panels with some
-    /// groups of every token to the tokens' sums.
+    /// The products of `tiles` with every token: `accumulate` adds those of unpacked panels with some groups of every token to the tokens' sums.
     ///
     /// Of one output no other thread may hold these rows.
     fn tiles(
@@ -217,8 +230,7 @@ impl Tiles {
         tiles: Range<usize>,
         bias: Option<&[f32]>,
         out: &Columns<'_>,
-        Scratch { panels, sums }: &mut Scratch,
-        prepare: impl Fn(&mut [Panel]),
+        Scratch { panels, sums, .. }: &mut Scratch,
         accumulate: impl Fn(&[&[Panel]], Range<usize>, &mut [Sums]),
     ) {
         let n_groups = self.n_groups();
@@ -228,21 +240,20 @@ impl Tiles {
             copy(&bias[rows.clone()], first.as_flattened_mut());
         }
         sums.clear();
-        sums.resize(out.n_tokens().next_multiple_of(SUMS), first);
+        sums.resize(out.n_tokens(), first);
         panels.resize(TILES * PANEL_GROUPS, Panel::EMPTY);
         // Runs of nearly equal length: the last would otherwise be a short one.
-        let n_runs = n_groups.div_ceil(if out.n_tokens() > SUMS { PANEL_GROUPS } else { PANEL_GROUPS / 2 });
+        let n_runs = n_groups.div_ceil(if out.n_tokens() > FEW { PANEL_GROUPS } else { PANEL_GROUPS / 2 });
         for run in 0..n_runs {
             let groups = n_groups * run / n_runs..n_groups * (run + 1) / n_runs;
             for (tile, panels) in tiles.clone().zip(panels.chunks_exact_mut(PANEL_GROUPS)) {
                 self.unpack(tile, groups.start, &mut panels[..groups.len()]);
-                prepare(&mut panels[..groups.len()]);
             }
             let (a, b) = panels.split_at(PANEL_GROUPS);
             let panels = [&a[..groups.len()], &b[..groups.len()]];
             accumulate(&panels[..tiles.len()], groups, sums);
         }
-        for (token, sums) in sums.iter().take(out.n_tokens()).enumerate() {
+        for (token, sums) in sums.iter().enumerate() {
             // SAFETY: the caller has these rows to itself.
             copy(sums.as_flattened(), unsafe { out.part(token, rows.clone()) });
         }
@@ -252,21 +263,24 @@ impl Tiles {
 /// What a thread works with. One for the life of the thread, so that no product allocates.
 struct Scratch {
     panels: Vec<Panel>,
-    /// One for each token, and up to the next multiple of [`SUMS`].
+    /// One for each token, of [`TILES`] tiles or of one.
     sums: Vec<Sums>,
+    lanes: Vec<Lanes>,
 }
 
-/// Tokens that a kernel's registers take whole, also where there are fewer.
-const SUMS: usize = 16;
-
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { panels: Vec::new(), sums: Vec::new() }) };
+    static SCRATCH: RefCell<Scratch> =
+        const { RefCell::new(Scratch { panels: Vec::new(), sums: Vec::new(), lanes: Vec::new() }) };
 }
 
 /// As much as both have. That of whole tiles is a few moves of registers and not a call.
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
     if let (Some(from), Some(to)) = (from.first_chunk::<{ TILES * ROWS }>(), to.first_chunk_mut::<{ TILES * ROWS }>()) {
+        *to = *from;
+    } else if let (Some(from), Some(to)) = (from.first_chunk::<ROWS>(), to.first_chunk_mut::<ROWS>())
+        && from.len().min(to.len()) == ROWS
+    {
         *to = *from;
     } else {
         let n = from.len().min(to.len());
@@ -412,16 +426,18 @@ mod tests {
     fn a_token_s_products_do_not_depend_on_other_tokens_or_threads() {
         let (one, three) = (Team::new(1), Team::new(3));
         for dtype in TYPES {
-            let (n_rows, n_cols, n_tokens) = (83, 1280, 9);
+            let (n_rows, n_cols) = (83, 1280);
             let bytes = stored(dtype, n_rows, n_cols);
             let tiles = tiles(&one, dtype, &bytes, n_rows, n_cols);
-            let x = activations(n_tokens * n_cols);
-            let mut together = vec![0.0; n_tokens * n_rows];
-            tiles.forward(&three, &Activations::new(&x), None, &mut together);
-            for (x, together) in x.chunks(n_cols).zip(together.chunks(n_rows)) {
-                let mut alone = vec![0.0; n_rows];
-                tiles.forward(&one, &Activations::new(x), None, &mut alone);
-                assert_eq!(alone, together, "{dtype}");
+            let (x, bias) = (activations(31 * n_cols), activations(n_rows));
+            let of = |team, x: &[f32]| {
+                let mut out = vec![f32::NAN; x.len() / n_cols * n_rows];
+                tiles.forward(team, &Activations::new(x), Some(&bias), &mut out);
+                out
+            };
+            let alone: Vec<f32> = x.chunks(n_cols).flat_map(|x| of(&one, x)).collect();
+            for n_tokens in [2, 3, 4, 5, 8, 9, 16, 17, 31] {
+                assert_eq!(of(&three, &x[..n_tokens * n_cols]), alone[..n_tokens * n_rows], "{dtype}, {n_tokens}");
             }
         }
     }

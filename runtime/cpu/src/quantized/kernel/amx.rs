@@ -1,33 +1,41 @@
-//! AMX: sixteen tokens by sixteen rows and 32 columns in one instruction of sixteen cycles.
+//! AMX: a few tokens, straight from a tile: eight tokens by sixteen rows and 32 columns in one instruction of sixteen cycles.
 //!
 //! ```text
-//! C[plane] 16 tokens x 16 rows, i32  =  A[plane] 16 tokens x 32 columns, i8  ·  B 32 columns x 16 rows, i8
+//! C 8 tokens x 2 planes x 16 rows, i32  =  A 8 tokens x 2 planes x 32 columns, i8  ·  B 32 columns x 16 rows, u8
 //! ```
-//! A panel's codes are B as they are, but for their offset, which is taken off before (see [`Panel::subtract`]). The sums go through
-//! memory to the vector registers, where the steps in f32 are those of the definition. The matrix unit takes 16 cycles for a product and for a
-//! store of a register alike, and does not seem to rename its registers: two pairs of C take turns, so that one is stored while the other is
-//! computed.
+//! The sums of a group go through memory to the vector registers, where the steps in f32 are those of the definition. The matrix unit takes
+//! as long to store a register as to multiply, and does both at once only where what it stores was finished before: four C take turns,
+//! and each is stored two products after its own. It has the results 52 cycles after it has started.
 //!
 //! The instructions are written as assembly, since their intrinsics are not stable.
+
+#![expect(clippy::needless_range_loop, reason = "one index runs through several arrays of registers")]
 
 use std::{
     arch::{asm, x86_64::*},
     marker::PhantomData,
-    mem::MaybeUninit,
 };
 
-use super::{avx512::load_f32, *};
+use super::{
+    super::scheme::{Header, Scheme, prefetch},
+    avx512::load_f32,
+    straight::vector,
+    *,
+};
 use crate::amx::{Shapes, configure, is_available, release};
 
 /// Tokens of a matrix register.
-pub const TOKENS: usize = 16;
+pub const TOKENS: usize = 8;
 
-/// A group of sixteen tokens, as the unit reads it.
+/// Blocks of tokens that are multiplied with a tile in one pass over it, at most.
+const BLOCKS: usize = 2;
+
+/// A group of eight tokens, as the unit reads it.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Block {
-    /// `[plane][token][column]`
-    codes: [[[i8; GROUP]; TOKENS]; PLANES],
+    /// `[token][plane][column]`
+    codes: [[[i8; GROUP]; PLANES]; TOKENS],
     scales: [f32; TOKENS],
     scaled_sums: [f32; TOKENS],
 }
@@ -35,58 +43,59 @@ pub struct Block {
 impl Block {
     /// Of tokens that are zero.
     pub const EMPTY: Block =
-        Block { codes: [[[0; GROUP]; TOKENS]; PLANES], scales: [0.0; TOKENS], scaled_sums: [0.0; TOKENS] };
+        Block { codes: [[[0; GROUP]; PLANES]; TOKENS], scales: [0.0; TOKENS], scaled_sums: [0.0; TOKENS] };
 
     /// Makes `group` that of token `t`.
     pub fn put(&mut self, t: usize, group: &Group) {
-        for (plane, codes) in self.codes.iter_mut().zip(&group.codes) {
-            plane[t] = *codes;
-        }
+        self.codes[t] = group.codes;
         (self.scales[t], self.scaled_sums[t]) = (group.scale, group.scaled_sum);
     }
 }
 
 /// The matrix unit, set up for products of one form on this thread until dropped.
 pub struct Unit {
-    form: Form,
-    /// Whether registers are of eight tokens and not of sixteen.
-    narrow: bool,
+    n_tokens: usize,
+    pipeline: Pipeline,
     /// Registers are a thread's own.
     of_this_thread: PhantomData<*const ()>,
 }
 
 impl Unit {
-    /// For `form` and up to `n_tokens` at a time; `None` where there is no such unit.
+    /// For `form` and `n_tokens`; `None` where there is no such unit.
     pub fn new(form: Form, n_tokens: usize) -> Option<Unit> {
         if !is_available() {
             return None;
         }
-        let narrow = n_tokens <= TOKENS / 2;
-        let rows = if narrow { TOKENS / 2 } else { TOKENS };
+        let rows = PLANES * if n_tokens <= TOKENS / 2 { TOKENS / 2 } else { TOKENS };
         let columns = if matches!(form, Form::OffsetOfHalves(_)) { GROUP / 2 } else { GROUP };
-        // 0 to 3 are C, 4 and 5 are A, 6 is B.
+        // 0 to 3 are C, 4 and 5 are A, 6 and 7 are B.
         let [a, b, c] = [(rows, columns), (columns / 4, 64), (rows, 64)];
-        configure(&Shapes::new([c, c, c, c, a, a, b, (0, 0)]));
-        Some(Unit { form, narrow, of_this_thread: PhantomData })
+        configure(&Shapes::new([c, c, c, c, a, a, b, b]));
+        Some(Unit { n_tokens, pipeline: Pipeline::EMPTY, of_this_thread: PhantomData })
     }
 
-    /// Adds the products of `tiles` (of as many groups as there are blocks), whose codes are less their offset, with the tokens of `x` to
-    /// `sums`, one for each token of the block.
+    /// Adds the products of a `tile`, whose scheme has the form that the unit is set up for, with the tokens of `x`,
+    /// `[n_tokens / 8, groups]`, to `sums`, one for each token.
     ///
     /// # Panics
-    /// If there are more tiles than sums, or the numbers of groups differ.
-    pub fn accumulate(&self, tiles: &[&[Panel]], x: &[Block], sums: &mut [Sums; TOKENS]) {
-        assert!(tiles.len() <= TILES && tiles.iter().all(|tile| tile.len() == x.len()), "tiles of one length");
-        for (n, tile) in tiles.iter().enumerate() {
+    /// If the numbers of groups or tokens differ.
+    pub fn accumulate<S: Scheme>(&mut self, tile: &[u8], x: &[Block], sums: &mut [Lanes]) {
+        let n_groups = tile.len() / S::TILE_BYTES * (S::BLOCK_LEN / GROUP);
+        assert!(sums.len() == self.n_tokens, "a sum for every token");
+        assert!(x.len() == n_groups * self.n_tokens.div_ceil(TOKENS), "as many groups for every block of tokens");
+        if n_groups == 0 {
+            return;
+        }
+        for (x, sums) in x.chunks(BLOCKS * n_groups).zip(sums.chunks_mut(BLOCKS * TOKENS)) {
+            let (first, second) = x.split_at(n_groups);
             // SAFETY: there is a unit, so the processor has the instruction sets.
             unsafe {
-                match (self.form, self.narrow) {
-                    (Form::Offset(_), false) => multiply_tile::<16, false, false>(tile, x, sums, n),
-                    (Form::Offset(_), true) => multiply_tile::<8, false, false>(tile, x, sums, n),
-                    (Form::OffsetOfHalves(_), false) => multiply_tile::<16, true, false>(tile, x, sums, n),
-                    (Form::OffsetOfHalves(_), true) => multiply_tile::<8, true, false>(tile, x, sums, n),
-                    (Form::Minimum, false) => multiply_tile::<16, false, true>(tile, x, sums, n),
-                    (Form::Minimum, true) => multiply_tile::<8, false, true>(tile, x, sums, n),
+                if !second.is_empty() {
+                    multiply_tile::<S, 2, TOKENS>(tile, [first, second], sums, &mut self.pipeline);
+                } else if self.n_tokens > TOKENS / 2 {
+                    multiply_tile::<S, 1, TOKENS>(tile, [first], sums, &mut self.pipeline);
+                } else {
+                    multiply_tile::<S, 1, { TOKENS / 2 }>(tile, [first], sums, &mut self.pipeline);
                 }
             }
         }
@@ -99,163 +108,300 @@ impl Drop for Unit {
     }
 }
 
-/// Sums of a group's columns, or of half of them: `[plane][token][row]`.
+/// Parts between the one that the unit computes and the ones that it stores and that the vector registers take.
+const STORED: usize = 2;
+const TAKEN: usize = 3;
+
+/// What is on its way between memory, the unit and the vector registers.
 #[repr(C, align(64))]
-struct Products([[[i32; ROWS]; TOKENS]; PLANES]);
+struct Pipeline {
+    /// A group is unpacked while the one before it is multiplied, and its scales are kept until its products are taken.
+    panels: [Panel; 8],
+    /// By part and block of tokens.
+    products: [[Products; BLOCKS]; 4],
+}
 
-/// Groups between the one the unit computes and the one the vector registers take: memory takes a while to hand back what the unit stores.
-const DELAY: usize = 2;
+/// Sums of a part, which is a group's columns or half of them.
+type Products = [[[i32; ROWS]; PLANES]; TOKENS];
 
-/// Sums on their way through memory.
-struct Ring([MaybeUninit<Products>; 4]);
+impl Pipeline {
+    const EMPTY: Pipeline =
+        Pipeline { panels: [const { Panel::EMPTY }; 8], products: [[[[[0; ROWS]; PLANES]; TOKENS]; BLOCKS]; 4] };
 
-impl Ring {
-    #[inline(always)]
-    fn new() -> Ring {
-        Ring([const { MaybeUninit::uninit() }; 4])
+    fn panel(&mut self, group: usize) -> &mut Panel {
+        &mut self.panels[group % 8]
     }
 
-    #[inline(always)]
-    fn part(&mut self, i: usize) -> *mut Products {
-        self.0[i % 4].as_mut_ptr()
-    }
-
-    /// `256 · first plane + second` of part `i`.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn sum(&self, i: usize, t: usize) -> __m512 {
-        let p = self.0[i % 4].as_ptr();
-        // SAFETY: the arrays are as long as the register, and the unit has stored part `i` with as many tokens as its registers have.
-        let [first, second] = unsafe {
-            [_mm512_loadu_si512((&raw const (*p).0[0][t]).cast()), _mm512_loadu_si512((&raw const (*p).0[1][t]).cast())]
-        };
-        _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32::<8>(first), second))
+    fn products(&mut self, part: usize, block: usize) -> &mut Products {
+        &mut self.products[part % 4][block]
     }
 }
 
-/// Runs `$body` with `$t` from 0 to `$T`, written out: the compiler would keep a loop of sixteen, and so its sums in memory.
-macro_rules! for_each_token {
-    ($T:ident, $t:ident => $body:block) => {
-        for_each_token!(@ $T, $t, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
-    };
-    (@ $T:ident, $t:ident, $body:block, $($n:literal)*) => {
-        $(if $n < $T {
-            let $t: usize = $n;
-            $body
-        })*
-    };
-}
-
-/// Adds to the `n`-th tile of `sums`. `T` is what the registers are set up for.
+/// `T` is what the registers are set up for; there may be fewer `sums`, and the tokens beyond them are zero.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn multiply_tile<const T: usize, const HALVES: bool, const MINIMA: bool>(
-    tile: &[Panel],
-    x: &[Block],
-    sums: &mut [Sums; TOKENS],
-    n: usize,
+fn multiply_tile<S: Scheme, const N: usize, const T: usize>(
+    tile: &[u8],
+    x: [&[Block]; N],
+    sums: &mut [Lanes],
+    pipeline: &mut Pipeline,
 ) {
-    let mut acc = [_mm512_setzero_ps(); T];
-    for_each_token!(T, t => { acc[t] = load_f32(&sums[t][n]) });
-    // The unit computes one part of columns and stores the one before. Of halves both are stored before they are taken.
-    let mut stored = Ring::new();
-    let (n_parts, delay) = if HALVES { (2, 1) } else { (1, DELAY) };
-    let n_groups = tile.len();
-    for g in 0..n_groups + delay {
-        for part in 0..n_parts {
-            let i = n_parts * g + part;
-            if g < n_groups {
-                multiply(&tile[g], &x[g], part, i % 2 == 1, stored.part(i.wrapping_sub(1)));
-            } else if i == n_parts * n_groups {
-                store(i % 2 == 0, stored.part(i.wrapping_sub(1)));
+    let mut acc = [[_mm512_setzero_ps(); T]; N];
+    for n in 0..N {
+        for t in 0..T {
+            if let Some(sums) = sums.get(n * T + t) {
+                acc[n][t] = load_f32(sums);
             }
         }
-        let Some(g) = g.checked_sub(delay) else { continue };
-        let (panel, x) = (&tile[g], &x[g]);
-        let scales = [load_f32(&panel.scales[0]), load_f32(&panel.scales[1])];
-        let minima = load_f32(&panel.minima);
-        for_each_token!(T, t => {
-            let mut product = _mm512_mul_ps(stored.sum(n_parts * g, t), scales[0]);
-            if HALVES {
-                product = _mm512_fmadd_ps(stored.sum(n_parts * g + 1, t), scales[1], product);
-            }
-            acc[t] = _mm512_fmadd_ps(product, _mm512_set1_ps(x.scales[t]), acc[t]);
-            if MINIMA {
-                acc[t] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x.scaled_sums[t]), acc[t]);
-            }
-        });
     }
-    for_each_token!(T, t => {
+    let n_groups = x[0].len();
+    let of_group = if matches!(S::FORM, Form::OffsetOfHalves(_)) { 2 } else { 1 };
+    let n_parts = n_groups * of_group;
+    let mut fields = S::Header::fields(tile);
+    unpack::<S>(tile, 0, &mut fields, pipeline.panel(0));
+    for i in 0..n_parts + TAKEN {
+        let (g, part) = (i / of_group, i % of_group);
+        if part == 0 && g + 1 < n_groups {
+            unpack::<S>(tile, g + 1, &mut fields, pipeline.panel(g + 1));
+        }
+        for n in 0..N {
+            // Of two blocks, the one takes the register that the other has left.
+            if (STORED..n_parts + STORED).contains(&i) {
+                store(register::<N>(i - STORED, n), pipeline.products(i - STORED, n));
+            }
+            if i < n_parts {
+                multiply(register::<N>(i, n), n == 0, i % 2, pipeline.panel(g), &x[n][g], part);
+            }
+        }
+        if i >= TAKEN && (i - TAKEN) % of_group == of_group - 1 {
+            let g = (i - TAKEN) / of_group;
+            for n in 0..N {
+                take::<S, T>(g, n, &x[n][g], pipeline, &mut acc[n]);
+            }
+        }
+    }
+    for n in 0..N {
+        for t in 0..T {
+            if let Some(sums) = sums.get_mut(n * T + t) {
+                // SAFETY: the array is as long as the register.
+                unsafe { _mm512_storeu_ps(sums.as_mut_ptr(), acc[n][t]) };
+            }
+        }
+    }
+}
+
+/// Which C holds the sums of part `i` and a block, of `N`.
+const fn register<const N: usize>(i: usize, block: usize) -> usize {
+    if N == 1 { i % 4 } else { 2 * (i % 2) + block }
+}
+
+/// Unpacks group `g`, its codes less their offset.
+#[inline]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn unpack<S: Scheme>(tile: &[u8], g: usize, fields: &mut <S::Header as Header>::Fields, panel: &mut Panel) {
+    let of_block = S::BLOCK_LEN / GROUP;
+    let block = &tile[g / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
+    if g.is_multiple_of(of_block) {
+        *fields = S::Header::fields(block);
+    }
+    let codes = &block[S::Header::BYTES + g % of_block * S::GROUP_BYTES..][..S::GROUP_BYTES];
+    prefetch(codes, S::TILE_BYTES / of_block);
+    S::Header::unpack(block, fields, g % of_block, panel);
+    let offset = _mm512_set1_epi8(S::FORM.offset() as i8);
+    for k in 0..8 {
+        let w = _mm512_sub_epi8(vector::<S>(codes.as_chunks().0, k), offset);
         // SAFETY: the array is as long as the register.
-        unsafe { _mm512_storeu_ps(sums[t][n].as_mut_ptr(), acc[t]) }
-    });
+        unsafe { _mm512_storeu_si512(panel.codes[k].as_mut_ptr().cast(), w) };
+    }
 }
 
-/// Starts a product into one pair of C, and stores the other.
-macro_rules! multiply_into {
-    ($a:literal, $b:literal, stored: $c:literal, $d:literal, $panel:ident, $x:ident, $products:ident) => {
-        asm!(
-            concat!("tilezero ", $a),
-            concat!("tilezero ", $b),
-            "tileloadd tmm6, [{b} + {row}]",
-            "tileloadd tmm4, [{x} + {columns}]",
-            concat!("tdpbssd ", $a, ", tmm4, tmm6"),
-            concat!("tilestored [{c} + {row}], ", $c),
-            "tileloadd tmm5, [{x} + {columns} + {plane}]",
-            concat!("tdpbssd ", $b, ", tmm5, tmm6"),
-            concat!("tilestored [{c} + {row} + {tile}], ", $d),
-            x = in(reg) $x,
-            columns = in(reg) GROUP,
-            b = in(reg) $panel,
-            c = in(reg) $products,
-            row = in(reg) 64usize,
-            plane = const size_of::<[[i8; GROUP]; TOKENS]>(),
-            tile = const size_of::<[[i32; ROWS]; TOKENS]>(),
-            options(nostack, preserves_flags),
-        )
-    };
+/// Adds group `g`'s products with a block of tokens to their sums.
+#[inline]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
+fn take<S: Scheme, const T: usize>(g: usize, block: usize, x: &Block, pipeline: &mut Pipeline, acc: &mut [__m512; T]) {
+    let panel = pipeline.panel(g);
+    let scales = [load_f32(&panel.scales[0]), load_f32(&panel.scales[1])];
+    let minima = load_f32(&panel.minima);
+    for t in 0..T {
+        let mut product;
+        if let Form::OffsetOfHalves(_) = S::FORM {
+            product = _mm512_mul_ps(sum(pipeline.products(2 * g, block), t), scales[0]);
+            product = _mm512_fmadd_ps(sum(pipeline.products(2 * g + 1, block), t), scales[1], product);
+        } else {
+            product = _mm512_mul_ps(sum(pipeline.products(g, block), t), scales[0]);
+        }
+        acc[t] = _mm512_fmadd_ps(product, _mm512_set1_ps(x.scales[t]), acc[t]);
+        if let Form::Minimum = S::FORM {
+            acc[t] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x.scaled_sums[t]), acc[t]);
+        }
+    }
 }
 
-/// Starts the product of a group's columns, or of the half `part` of them, into the `odd` pair of registers or the other, and stores the other pair's sums.
+/// `256 · first plane + second` of a token.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn multiply(panel: &Panel, x: &Block, part: usize, odd: bool, products: *mut Products) {
+fn sum(products: &Products, t: usize) -> __m512 {
+    // SAFETY: the arrays are as long as the register.
+    let [first, second] = unsafe {
+        [_mm512_loadu_si512(products[t][0].as_ptr().cast()), _mm512_loadu_si512(products[t][1].as_ptr().cast())]
+    };
+    _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32::<8>(first), second))
+}
+
+/// Starts the product of a group's columns, or of the half `part` of them, with a block of tokens into C number `c`. B is one of two, `b`,
+/// and is loaded `with_b` and else is there already.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn multiply(c: usize, with_b: bool, b: usize, panel: &Panel, x: &Block, part: usize) {
     let x: *const i8 = &raw const x.codes[0][0][GROUP / 2 * part];
     let panel = &raw const panel.codes[4 * part];
-    // SAFETY: the registers have the shapes that `Unit::new` gave them. A's rows are the 32 bytes of each token in the block's two planes, or 16 of
-    // them from `16 * part` on. B's rows are the 64 bytes of the panel's vectors, all eight or four from `4 * part` on. C's rows are the 64
-    // bytes of `products`' innermost arrays, of which there are as many as A may have rows. The compiler has no values that it would keep in
-    // these registers, so they last from one of these blocks to the next.
+    macro_rules! multiply {
+        ($c:literal, $a:literal, $b:literal) => {{
+            if with_b {
+                asm!(
+                    concat!("tileloadd ", $b, ", [{b} + {row}]"),
+                    b = in(reg) panel,
+                    row = in(reg) 64usize,
+                    options(nostack, preserves_flags),
+                );
+            }
+            asm!(
+                concat!("tilezero ", $c),
+                concat!("tileloadd ", $a, ", [{x} + {row}]"),
+                concat!("tdpbssd ", $c, ", ", $a, ", ", $b),
+                x = in(reg) x,
+                row = in(reg) GROUP,
+                options(nostack, preserves_flags),
+            );
+        }};
+    }
+    // SAFETY: the registers have the shapes that `Unit::new` gave them. A's rows are the 32 bytes of each plane of each token, or 16 of them
+    // from `16 * part` on. B's rows are the 64 bytes of the panel's vectors, all eight or four from `4 * part` on. The compiler has no
+    // values that it would keep in these registers, so they last from one of these blocks to the next.
     unsafe {
-        if odd {
-            multiply_into!("tmm2", "tmm3", stored: "tmm0", "tmm1", panel, x, products);
-        } else {
-            multiply_into!("tmm0", "tmm1", stored: "tmm2", "tmm3", panel, x, products);
+        match (c, b) {
+            (0, 0) => multiply!("tmm0", "tmm4", "tmm6"),
+            (1, 0) => multiply!("tmm1", "tmm5", "tmm6"),
+            (2, 0) => multiply!("tmm2", "tmm4", "tmm6"),
+            (3, 0) => multiply!("tmm3", "tmm5", "tmm6"),
+            (0, _) => multiply!("tmm0", "tmm4", "tmm7"),
+            (1, _) => multiply!("tmm1", "tmm5", "tmm7"),
+            (2, _) => multiply!("tmm2", "tmm4", "tmm7"),
+            _ => multiply!("tmm3", "tmm5", "tmm7"),
         }
     }
 }
 
-/// Stores the sums of the `odd` pair or of the other.
+/// Stores C number `c`.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn store(odd: bool, products: *mut Products) {
+fn store(c: usize, products: &mut Products) {
     macro_rules! store {
-        ($a:literal, $b:literal) => {
+        ($c:literal) => {
             asm!(
-                concat!("tilestored [{c} + {row}], ", $a),
-                concat!("tilestored [{c} + {row} + {tile}], ", $b),
+                concat!("tilestored [{c} + {row}], ", $c),
                 c = in(reg) products,
                 row = in(reg) 64usize,
-                tile = const size_of::<[[i32; ROWS]; TOKENS]>(),
                 options(nostack, preserves_flags),
             )
         };
     }
-    // SAFETY: as in `multiply`.
+    // SAFETY: as in `multiply`. C's rows are the 64 bytes of `products`' innermost arrays, of which there are as many as C may have rows.
     unsafe {
-        if odd {
-            store!("tmm2", "tmm3");
-        } else {
-            store!("tmm0", "tmm1");
+        match c {
+            0 => store!("tmm0"),
+            1 => store!("tmm1"),
+            2 => store!("tmm2"),
+            _ => store!("tmm3"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::super::{
+            q_k::{Q4K, Q5K},
+            q4::{Q4_0, Q4_1},
+            q5::{Q5_0, Q5_1},
+            q6_k::Q6K,
+            q8::Q8_0,
+            scheme,
+        },
+        *,
+    };
+
+    /// A tile of numbers that look random, its halves far from infinity, some of its groups full of the largest code.
+    fn tile<S: Scheme>(n_blocks: usize, state: &mut u32) -> Vec<u8> {
+        let mut next = || {
+            *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (*state >> 24) as u8
+        };
+        let mut tile: Vec<u8> = (0..n_blocks * S::TILE_BYTES).map(|_| next()).collect();
+        for block in tile.chunks_exact_mut(S::TILE_BYTES) {
+            let (header, codes) = block.split_at_mut(S::Header::BYTES);
+            header.iter_mut().take(4 * ROWS).skip(1).step_by(2).for_each(|byte| *byte = *byte & 0x83 | 0x28);
+            for codes in codes.chunks_exact_mut(S::GROUP_BYTES) {
+                if next().is_multiple_of(4) {
+                    codes.fill(0xff);
+                }
+            }
+        }
+        tile
+    }
+
+    fn tokens(n_tokens: usize, n_groups: usize) -> Vec<Vec<Group>> {
+        let value = |token: usize, i: usize| match (i / GROUP + token) % 3 {
+            0 => 1.0,
+            1 => -2.5,
+            _ => ((i * 7 + token) as f32 * 0.37).sin(),
+        };
+        let token = |token| {
+            let x: Vec<f32> = (0..n_groups * GROUP).map(|i| value(token, i)).collect();
+            let mut groups =
+                vec![Group { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [[0; GROUP]; 2] }; n_groups];
+            Group::fill(Level::Scalar, &x, &mut groups);
+            groups
+        };
+        (0..n_tokens).map(token).collect()
+    }
+
+    fn check<S: Scheme>() {
+        let mut state = 5;
+        for (n_blocks, n_tokens) in (1..=3).flat_map(|n_blocks| (1..=33).map(move |n_tokens| (n_blocks, n_tokens))) {
+            let Some(mut unit) = Unit::new(S::FORM, n_tokens) else { return };
+            let (tile, of_block) = (tile::<S>(n_blocks, &mut state), S::BLOCK_LEN / GROUP);
+            let n_groups = n_blocks * of_block;
+            let mut panels = vec![Panel::EMPTY; n_groups];
+            for (block, panels) in tile.chunks_exact(S::TILE_BYTES).zip(panels.chunks_exact_mut(of_block)) {
+                let fields = S::Header::fields(block);
+                panels.iter_mut().enumerate().for_each(|(g, panel)| scheme::unpack::<S>(block, &fields, g, panel));
+            }
+            let x = tokens(n_tokens, n_groups);
+            let slices: Vec<&[Group]> = x.iter().map(Vec::as_slice).collect();
+            let mut expected = vec![[[0.25; ROWS], [0.0; ROWS]]; n_tokens];
+            scalar::accumulate(S::FORM, &[&panels], &slices, &mut expected);
+            let mut blocks = vec![Block::EMPTY; n_tokens.div_ceil(TOKENS) * n_groups];
+            for (t, x) in x.iter().enumerate() {
+                let blocks = &mut blocks[t / TOKENS * n_groups..];
+                blocks.iter_mut().zip(x).for_each(|(block, group)| block.put(t % TOKENS, group));
+            }
+            let mut found = vec![[0.25; ROWS]; n_tokens];
+            unit.accumulate::<S>(&tile, &blocks, &mut found);
+            let expected: Vec<Lanes> = expected.iter().map(|sums| sums[0]).collect();
+            assert_eq!(found, expected, "{:?} of {} bits, {n_tokens} tokens, {n_groups} groups", S::FORM, S::BITS);
+        }
+    }
+
+    /// Where there is a matrix unit: elsewhere these kernels are never called.
+    #[test]
+    fn sums_have_the_bits_of_the_definition() {
+        check::<Q4_0>();
+        check::<Q4_1>();
+        check::<Q5_0>();
+        check::<Q5_1>();
+        check::<Q8_0>();
+        check::<Q4K>();
+        check::<Q5K>();
+        check::<Q6K>();
     }
 }

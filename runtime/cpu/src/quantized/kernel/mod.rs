@@ -168,28 +168,6 @@ mod tests {
             accumulate(level, form, &tiles, &slices, &mut found);
             assert_eq!(found, expected, "{level:?} {}", what());
         }
-        #[cfg(target_arch = "x86_64")]
-        if let Some(unit) = amx::Unit::new(form, n_tokens) {
-            let mut tiles: Vec<Vec<Panel>> = tiles.iter().map(|tile| tile.to_vec()).collect();
-            tiles.iter_mut().flatten().for_each(|panel| panel.subtract(form.offset()));
-            let tiles: Vec<&[Panel]> = tiles.iter().map(Vec::as_slice).collect();
-            let mut found = before.clone();
-            for (x, found) in x.chunks(amx::TOKENS).zip(found.chunks_mut(amx::TOKENS)) {
-                let block = |g: usize| {
-                    let mut block = amx::Block::EMPTY;
-                    x.iter().enumerate().for_each(|(t, x)| block.put(t, &x[g]));
-                    block
-                };
-                let mut sums = [[[0.0; ROWS]; TILES]; amx::TOKENS];
-                sums[..found.len()].copy_from_slice(found);
-                unit.accumulate(&tiles, &(0..n_groups).map(block).collect::<Vec<_>>(), &mut sums);
-                found.copy_from_slice(&sums[..found.len()]);
-            }
-            // The sums of a tile that is not there are nobody's.
-            for (found, expected) in found.iter().zip(&expected) {
-                assert_eq!(found[..n_tiles], expected[..n_tiles], "the matrix unit, {}", what());
-            }
-        }
     }
 
     #[test]

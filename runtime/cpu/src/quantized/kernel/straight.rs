@@ -72,7 +72,7 @@ fn group<S: Scheme>(codes: &[u8], panel: &Panel, x: &Group, acc: __m512) -> __m5
 /// Vector `k` of a group's codes, as `scheme::unpack` makes it.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn vector<S: Scheme>(codes: &[[u8; 64]], k: usize) -> __m512i {
+pub(super) fn vector<S: Scheme>(codes: &[[u8; 64]], k: usize) -> __m512i {
     if S::BITS == 8 {
         return load(&codes[k]);
     }
