@@ -13,6 +13,14 @@ pub fn is_available() -> bool {
     *AVAILABLE.get_or_init(|| is_present() && is_permitted())
 }
 
+/// Whether it multiplies bf16 too.
+pub fn multiplies_bf16() -> bool {
+    const BF16: u32 = 1 << 22;
+    // A virtual machine takes microseconds to answer.
+    static MULTIPLIES: OnceLock<bool> = OnceLock::new();
+    *MULTIPLIES.get_or_init(|| is_available() && __cpuid_count(7, 0).edx & BF16 != 0)
+}
+
 /// Both registers and products of bytes, and an operating system that saves the registers.
 fn is_present() -> bool {
     const TILE_AND_INT8: u32 = 3 << 24;

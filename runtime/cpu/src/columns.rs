@@ -22,6 +22,22 @@ impl<'a> Columns<'a> {
         self.n_tokens
     }
 
+    /// Numbers from a row of one token to that of the next.
+    pub fn stride(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Where `rows` of `tokens` start.
+    ///
+    /// # Panics
+    /// If they are not there.
+    pub fn start(&self, tokens: Range<usize>, rows: Range<usize>) -> *mut f32 {
+        assert!(tokens.start < tokens.end && tokens.end <= self.n_tokens, "tokens of the output");
+        assert!(rows.start < rows.end && rows.end <= self.n_rows, "rows of the output");
+        // SAFETY: within the borrowed slice, as just checked.
+        unsafe { self.first.add(tokens.start * self.n_rows + rows.start) }
+    }
+
     /// `rows` of `token`.
     ///
     /// # Safety

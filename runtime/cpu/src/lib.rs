@@ -3,8 +3,8 @@
 //! Weights keep their stored codes and are laid out anew at load. Those of the common block types are multiplied as integers, with activations
 //! of 16 bits, and those of BF16, F16 and F32 in f32; block types without a kernel are decoded row by row inside each product. Between
 //! products activations are f32, and so are keys and values.
-//! Every number is computed by one thread in one order, so results depend neither on the thread count nor on what else is in
-//! the batch.
+//! Every number is computed by one thread in one order, so results do not depend on the thread count; nor on what else is in the batch, but
+//! that from 32 tokens on a matrix unit may multiply weights of 16 bits, with activations of 16 bits or more.
 
 mod activation;
 mod activations;

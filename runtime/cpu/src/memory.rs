@@ -18,7 +18,8 @@ pub(crate) fn memory(decoder: &Decoder, weights: &Weights<'_>, workload: &Worklo
     MemoryNeed::new(
         weight_bytes(weights, workload.packed_weights),
         cache_bytes(decoder, workload),
-        scratch_bytes(decoder, workload, n_threads),
+        scratch_bytes(decoder, workload, n_threads)
+            .saturating_add(panel_bytes(weights).saturating_mul(n_threads as u64)),
     )
 }
 
@@ -38,6 +39,12 @@ fn packed_bytes(stored: Stored) -> u64 {
         .into_iter()
         .find_map(|tile_bytes| tile_bytes(stored.dtype, n_rows, stored.n_cols));
     of_kernel.map_or_else(|| stored.n_bytes(), |bytes| bytes as u64)
+}
+
+/// What one thread unpacks of the weights for a matrix unit.
+fn panel_bytes(weights: &Weights<'_>) -> u64 {
+    let of_matrix = |s: Stored| dense::panel_bytes(s.dtype, s.n_elements / s.n_cols.max(1), s.n_cols);
+    weights.stored().filter(|stored| !stored.is_vector).map(of_matrix).max().unwrap_or(0)
 }
 
 /// Keys and values of every sequence.

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{buffers::Buffers, quantized::Scratch};
+use crate::{buffers::Buffers, dense::PlaneBuffers, quantized::Scratch};
 
 /// How long a thread waits before it sleeps: longer than what the caller does alone between two operations.
 const PATIENCE: Duration = Duration::from_micros(200);
@@ -36,6 +36,8 @@ pub(crate) struct Team {
     pub floats: Buffers<f32>,
     /// What products in integers read.
     pub quantized: Scratch,
+    /// What products on a matrix unit read.
+    pub planes: PlaneBuffers,
 }
 
 /// What the threads do in an operation, given their number.
@@ -79,7 +81,14 @@ impl Team {
             thread::Builder::new().name(format!("kinfolk-cpu-{member}")).spawn(move || shared.serve(member)).ok()
         };
         let members = (1..n_threads).map_while(spawn).collect();
-        Team { shared, members, turn: Mutex::new(()), floats: Buffers::default(), quantized: Scratch::default() }
+        Team {
+            shared,
+            members,
+            turn: Mutex::new(()),
+            floats: Buffers::default(),
+            quantized: Scratch::default(),
+            planes: PlaneBuffers::default(),
+        }
     }
 
     /// How many threads compute.

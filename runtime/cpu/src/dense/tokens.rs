@@ -4,19 +4,24 @@
 //! tokens 0..12:  column 0 of all 12 | column 1 of all 12 | …      tokens 12..24:  …      the rest in blocks of 8, 4, 2 and 1
 //! ```
 
-use std::borrow::Cow;
+use std::ops::Deref;
 
-use crate::team::Team;
+use crate::{buffers::Buffer, team::Team};
 
 /// Tokens of a block, the most first.
 pub(super) const WIDTHS: [usize; 5] = [12, 8, 4, 2, 1];
 
 /// The inputs of a projection in blocks of tokens.
-pub(crate) struct Tokens<'a> {
+pub(crate) struct Tokens<'a, 't> {
     n_tokens: usize,
     /// Even: a column of zeros follows an odd number.
     n_cols: usize,
-    values: Cow<'a, [f32]>,
+    values: Values<'a, 't>,
+}
+
+enum Values<'a, 't> {
+    AsTheyLie(&'a [f32]),
+    LaidOut(Buffer<'t, f32>),
 }
 
 /// Tokens side by side.
@@ -28,17 +33,28 @@ pub(crate) struct Block<'a> {
     values: &'a [f32],
 }
 
-impl<'a> Tokens<'a> {
+impl Deref for Values<'_, '_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Values::AsTheyLie(values) => values,
+            Values::LaidOut(values) => values,
+        }
+    }
+}
+
+impl<'a, 't> Tokens<'a, 't> {
     /// Lays out `x`, `[tokens, n_cols]`.
     ///
     /// # Cost
     /// Copies nothing where a single token already lies as it should.
-    pub fn new(team: &Team, x: &'a [f32], n_cols: usize) -> Tokens<'a> {
+    pub fn new(team: &'t Team, x: &'a [f32], n_cols: usize) -> Tokens<'a, 't> {
         let (n_tokens, padded) = (x.len() / n_cols, n_cols.next_multiple_of(2));
         if n_tokens == 1 && padded == n_cols {
-            return Tokens { n_tokens, n_cols, values: Cow::Borrowed(x) };
+            return Tokens { n_tokens, n_cols, values: Values::AsTheyLie(x) };
         }
-        let mut values = vec![0.0; n_tokens * padded];
+        let mut values = team.floats.take(n_tokens * padded, 0.0);
         team.for_each_chunk(&mut values, WIDTHS[0] * padded, |chunk, values| {
             let mut x = &x[chunk * WIDTHS[0] * n_cols..];
             let mut values = values;
@@ -49,7 +65,7 @@ impl<'a> Tokens<'a> {
                 (values, x) = (others, &x[width * n_cols..]);
             }
         });
-        Tokens { n_tokens, n_cols: padded, values: Cow::Owned(values) }
+        Tokens { n_tokens, n_cols: padded, values: Values::LaidOut(values) }
     }
 
     pub fn len(&self) -> usize {
@@ -81,9 +97,10 @@ const LINE: usize = 16;
 /// `[width, n_cols]` to `[n_cols, width]`.
 fn interleave(x: &[f32], n_cols: usize, width: usize, out: &mut [f32]) {
     for (i, out) in out.chunks_mut(LINE * width).enumerate() {
+        let first = i * LINE;
         for (token, x) in x.chunks_exact(n_cols).enumerate() {
-            for (x, out) in x[(i * LINE).min(n_cols)..].iter().zip(out.chunks_exact_mut(width)) {
-                out[token] = *x;
+            for (column, out) in (first..).zip(out.chunks_exact_mut(width)) {
+                out[token] = x.get(column).copied().unwrap_or(0.0);
             }
         }
     }

@@ -11,9 +11,12 @@
 //! A strip of fewer rows, a matrix's last, has fewer in each column and no gaps: it is multiplied as the f32 strip it is converted to.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(super) mod matrix;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
@@ -40,6 +43,12 @@ impl Line {
     pub fn bytes(lines: &[Line]) -> &[u8] {
         // SAFETY: lines are arrays of bytes one after the other.
         unsafe { slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
+    }
+
+    /// As pairs of columns of a strip in f32.
+    pub fn pairs(lines: &[Line]) -> &[[[f32; ROWS]; 2]] {
+        // SAFETY: lines are aligned for f32, of which every bit may be anything.
+        unsafe { slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines) / Stored::F32.pair_bytes(ROWS)) }
     }
 }
 
