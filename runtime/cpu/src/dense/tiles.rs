@@ -77,10 +77,11 @@ impl Tiles {
         let mut bytes = arena.take(n_bytes)?;
         // Pages are first touched by the thread that fills them.
         team.for_each_chunk(bytes.as_mut(), of_strip(ROWS) * size_of::<Line>(), |strip, out| {
-            let strip_rows = strip * ROWS..((strip + 1) * ROWS).min(n_rows);
-            for r in strip_rows.clone() {
-                pack_row(stored, row(r), r % ROWS, strip_rows.len(), out);
-            }
+            let first = strip * ROWS;
+            let n_rows = ROWS.min(n_rows - first);
+            let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
+            rows[..n_rows].iter_mut().zip(first..).for_each(|(to, r)| *to = row(r));
+            pack(stored, &rows[..n_rows], out);
         });
         Ok(Some(Tiles { stored, level: Level::best(), n_rows, n_cols, bytes }))
     }
@@ -187,16 +188,33 @@ impl Tiles {
     }
 }
 
-/// Lays out one stored row as row `row` of a strip of `n_rows`.
-fn pack_row(stored: Stored, bytes: &[u8], row: usize, n_rows: usize, strip: &mut [u8]) {
-    let size = stored.size();
-    let positions = [0, 1].map(|i| position(stored, n_rows, row, i));
-    for (pair, weights) in strip.chunks_mut(stored.pair_bytes(n_rows)).zip(bytes.chunks(2 * size)) {
-        for (at, weight) in positions.into_iter().zip(weights.chunks_exact(size)) {
-            pair[at..at + size].copy_from_slice(weight);
+/// Lays out stored rows as a strip, which must be zero.
+fn pack(stored: Stored, rows: &[&[u8]], strip: &mut [u8]) {
+    match stored {
+        // Pairs of columns are pairs in the rows.
+        Stored::Bf16 | Stored::F32 => transpose::<4>(rows, strip),
+        Stored::F16 => transpose::<2>(rows, strip),
+    }
+}
+
+/// Puts the elements of `N` bytes that rows have at one place side by side, and at the end the bytes that are no whole one.
+fn transpose<const N: usize>(rows: &[&[u8]], out: &mut [u8]) {
+    let row_bytes = rows[0].len();
+    for (at, out) in (0..row_bytes).step_by(LINE).zip(out.chunks_mut(LINE * rows.len())) {
+        let out = out.as_chunks_mut::<N>().0;
+        for (r, row) in rows.iter().enumerate() {
+            let (elements, rest) = row[at..row_bytes.min(at + LINE)].as_chunks::<N>();
+            let mut to = out[r..].iter_mut().step_by(rows.len());
+            elements.iter().zip(&mut to).for_each(|(element, to)| *to = *element);
+            if let Some(to) = to.next() {
+                to[..rest.len()].copy_from_slice(rest);
+            }
         }
     }
 }
+
+/// Bytes of a row that are laid out before those of the next row are: a line of the cache.
+const LINE: usize = size_of::<Line>();
 
 /// Where in a pair of columns of `n_rows` a row has its weight of column `i` of the two.
 fn position(stored: Stored, n_rows: usize, row: usize, i: usize) -> usize {
