@@ -1,4 +1,4 @@
-//! Memory for weights.
+//! Memory for weights, and for keys and values.
 //!
 //! A decoding step reads every weight once, and with pages of 4 KiB a good part of that time goes to looking up where the pages are: 350 MB
 //! are read at 21 GB/s from such pages and at 29 from pages of 2 MiB. Matrices are often smaller than that, so a model's share a few large
@@ -67,6 +67,12 @@ impl Arena {
         Arena { free: Mutex::new(Free { expected_bytes, chunk: None, range: 0..0 }) }
     }
 
+    /// That so many more bytes will be asked for.
+    pub fn expect(&self, n_bytes: usize) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.expected_bytes = free.expected_bytes.saturating_add(n_bytes);
+    }
+
     /// `n` zeros.
     ///
     /// # Errors
@@ -110,7 +116,8 @@ impl Chunk {
         let len = wanted.checked_next_multiple_of(LARGE_PAGE)?;
         let map = MmapMut::map_anon(len).ok()?;
         #[cfg(target_os = "linux")]
-        if let Err(error) = map.advise(memmap2::Advice::HugePage) {
+        // What is wanted of the last page takes small ones, and no more of them than are used.
+        if let Err(error) = map.advise_range(memmap2::Advice::HugePage, 0, wanted / LARGE_PAGE * LARGE_PAGE) {
             tracing::debug!(%error, "the system has no large pages");
         }
         Some((Chunk::Mapped(map.into()), len))
@@ -137,6 +144,21 @@ impl Bytes {
     pub fn as_mut(&mut self) -> &mut [u8] {
         // SAFETY: within the chunk, which lives as long as this does, and ranges are given out once, so nobody else has these bytes.
         unsafe { std::slice::from_raw_parts_mut(self.chunk.first().add(self.range.start), self.range.len()) }
+    }
+}
+
+impl Bytes {
+    /// As numbers, of which there are a quarter as many.
+    pub fn floats(&self) -> &[f32] {
+        // SAFETY: they start at a multiple of 64, the division leaves only whole numbers, and any four bytes are a number.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() / 4) }
+    }
+
+    /// As numbers, to write to.
+    pub fn floats_mut(&mut self) -> &mut [f32] {
+        let bytes = self.as_mut();
+        // SAFETY: as in `floats`, and they are borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / 4) }
     }
 }
 

@@ -8,10 +8,16 @@
 //! Elements are f32: f16 moves the logits of the fixtures by up to 0.006 and of quantised models by more than their activations of 16 bits do.
 //! A query's products with 16 keys, and its mixture of 16 elements of values, are vectors; and a head's keys and values are
 //! one run of memory. Blocks behind a window are used again for what comes.
+//!
+//! A step touches a few lines of each layer's blocks, and where these are in pages of 4 KiB, finding out where the pages are takes longer than
+//! the rest; so a sequence's blocks share large ones ([`Arena`]). They are taken position by position and not layer by layer, so that a
+//! sequence that goes back gives memory back.
 
 use std::{any::Any, collections::VecDeque, ops::Range};
 
-use kinfolk_decoder::{Cache, ForwardError};
+use kinfolk_decoder::{Cache, ForwardError, LoadError};
+
+use crate::arena::{Arena, Bytes};
 
 /// Positions of a block.
 pub(crate) const BLOCK: usize = 64;
@@ -19,7 +25,7 @@ pub(crate) const BLOCK: usize = 64;
 pub(crate) const LANES: usize = 16;
 
 /// State of one sequence: per layer the keys and values of the tokens that can still be seen.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct CpuCache {
     /// Which model it belongs to.
     pub model: u64,
@@ -28,10 +34,12 @@ pub(crate) struct CpuCache {
     pub tokens: Vec<u32>,
     /// Length of the sequence that the keys were rotated for, at least that of `tokens`. Going back does not turn keys back.
     pub rotated_for: usize,
+    /// Where the layers' blocks are.
+    memory: Arena,
 }
 
 /// Keys and values of one layer.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct LayerCache {
     shape: KvShape,
     /// Most keys a query sees; older ones are let go.
@@ -76,30 +84,31 @@ impl KvShape {
 }
 
 /// Keys and values of [`BLOCK`] positions.
-#[derive(Clone, Debug)]
-pub(crate) struct Block(Vec<f32>);
+#[derive(Debug)]
+pub(crate) struct Block(Bytes);
 
 impl Block {
     /// A head's keys, `[BLOCK / 16, head_dim]` vectors of 16 positions.
     pub fn keys(&self, shape: KvShape, head: usize) -> &[[f32; LANES]] {
-        self.0[shape.keys(head)].as_chunks().0
+        self.0.floats()[shape.keys(head)].as_chunks().0
     }
 
     /// A head's values, `[BLOCK, width / 16]` vectors of 16 elements.
     pub fn values(&self, shape: KvShape, head: usize) -> &[[f32; LANES]] {
-        self.0[shape.values(head)].as_chunks().0
+        self.0.floats()[shape.values(head)].as_chunks().0
     }
 
     /// Puts keys and values of all heads, `[n_heads, head_dim]` each, at position `at` of the block.
     pub fn write(&mut self, shape: KvShape, at: usize, k: &[f32], v: &[f32]) {
         let KvShape { head_dim, .. } = shape;
+        let elements = self.0.floats_mut();
         for (head, (k, v)) in k.chunks_exact(head_dim).zip(v.chunks_exact(head_dim)).enumerate() {
-            let keys = self.0[shape.keys(head)].as_chunks_mut::<LANES>().0;
+            let keys = elements[shape.keys(head)].as_chunks_mut::<LANES>().0;
             let strip = &mut keys[at / LANES * head_dim..][..head_dim];
             for (lanes, k) in strip.iter_mut().zip(k) {
                 lanes[at % LANES] = *k;
             }
-            let values = &mut self.0[shape.values(head)];
+            let values = &mut elements[shape.values(head)];
             values[at * shape.value_width()..][..head_dim].copy_from_slice(v);
         }
     }
@@ -109,7 +118,7 @@ impl Block {
         for head in 0..shape.n_heads {
             let strip = &self.keys(shape, head)[at / LANES * shape.head_dim..][..shape.head_dim];
             k.extend(strip.iter().map(|lanes| lanes[at % LANES]));
-            v.extend_from_slice(&self.0[shape.values(head)][at * shape.value_width()..][..shape.head_dim]);
+            v.extend_from_slice(&self.0.floats()[shape.values(head)][at * shape.value_width()..][..shape.head_dim]);
         }
     }
 }
@@ -119,17 +128,25 @@ impl LayerCache {
         LayerCache { shape, window, first: 0, len: 0, blocks: VecDeque::new() }
     }
 
-    /// Makes room for `n` more positions, so that [`grow`](Self::grow) cannot fail.
+    /// As [`CpuCache::reserve`], for this layer alone.
+    #[cfg(test)]
     pub fn reserve(&mut self, n: usize) -> Result<(), ForwardError> {
-        let n_blocks = (self.len + n - self.first).div_ceil(BLOCK);
-        let block_len = self.shape.block_len();
-        while self.blocks.len() < n_blocks {
-            let mut block = Vec::new();
-            let room = block.try_reserve_exact(block_len).and_then(|()| self.blocks.try_reserve(1));
-            room.map_err(|_| ForwardError::OutOfMemory { needed_bytes: block_len.saturating_mul(4) as u64 })?;
-            block.resize(block_len, 0.0);
-            self.blocks.push_back(Block(block));
-        }
+        let end = self.len + n;
+        reserve(std::slice::from_mut(self), &Arena::new(0), end)
+    }
+
+    /// Blocks that a sequence of `len` takes and that are not there yet.
+    fn missing_blocks(&self, len: usize) -> usize {
+        len.saturating_sub(self.first).div_ceil(BLOCK).saturating_sub(self.blocks.len())
+    }
+
+    /// One more block.
+    fn add_block(&mut self, memory: &Arena) -> Result<(), ForwardError> {
+        let n_bytes = self.shape.block_len().saturating_mul(4);
+        let out_of_memory = || ForwardError::OutOfMemory { needed_bytes: n_bytes as u64 };
+        self.blocks.try_reserve(1).map_err(|_| out_of_memory())?;
+        let block = memory.take(n_bytes).map_err(|_: LoadError| out_of_memory())?;
+        self.blocks.push_back(Block(block));
         Ok(())
     }
 
@@ -172,11 +189,18 @@ impl LayerCache {
         self.first == 0 || self.window.is_some_and(|window| self.first.saturating_add(window) <= n + 1)
     }
 
-    /// A copy of the first `n` positions, to which it must be able to go back.
-    fn fork(&self, n: usize) -> LayerCache {
-        let n_blocks = n.saturating_sub(self.first).div_ceil(BLOCK);
+    /// The same layer with nothing in it, for a copy of the first `n` positions, to which it must be able to go back.
+    fn without_blocks(&self, n: usize) -> LayerCache {
         let first = if n < self.first { 0 } else { self.first };
-        LayerCache { first, len: n, blocks: self.blocks.range(..n_blocks).cloned().collect(), ..*self }
+        LayerCache { first, len: first, blocks: VecDeque::new(), ..*self }
+    }
+
+    /// Makes this the copy, which there must be room for.
+    fn copy_from(&mut self, other: &LayerCache, n: usize) {
+        self.len = n;
+        for (own, block) in self.blocks.iter_mut().zip(&other.blocks) {
+            own.0.as_mut().copy_from_slice(&block.0);
+        }
     }
 
     pub fn truncate(&mut self, n: usize) {
@@ -194,6 +218,19 @@ fn new_blocks(positions: &Range<usize>) -> Range<usize> {
 }
 
 impl CpuCache {
+    /// Of a model whose layers are like these.
+    pub fn new(model: u64, layers: Vec<LayerCache>) -> CpuCache {
+        CpuCache { model, layers, tokens: Vec::new(), rotated_for: 0, memory: Arena::new(0) }
+    }
+
+    /// Makes room for `n` more positions in every layer, so that [`LayerCache::grow`] cannot fail.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn reserve(&mut self, n: usize) -> Result<(), ForwardError> {
+        reserve(&mut self.layers, &self.memory, self.tokens.len().saturating_add(n))
+    }
+
     /// The length nearest to `n` that the sequence can go back to.
     fn reachable(&self, n: usize) -> usize {
         match n {
@@ -210,6 +247,22 @@ impl CpuCache {
     }
 }
 
+/// Makes room for a sequence of `len` in every layer.
+fn reserve(layers: &mut [LayerCache], memory: &Arena, len: usize) -> Result<(), ForwardError> {
+    let bytes_of =
+        |layer: &LayerCache| layer.missing_blocks(len).saturating_mul(layer.shape.block_len()).saturating_mul(4);
+    memory.expect(layers.iter().map(bytes_of).fold(0, usize::saturating_add));
+    let mut is_missing = true;
+    while is_missing {
+        is_missing = false;
+        for layer in layers.iter_mut().filter(|layer| layer.missing_blocks(len) > 0) {
+            layer.add_block(memory)?;
+            is_missing = true;
+        }
+    }
+    Ok(())
+}
+
 impl Cache for CpuCache {
     fn len(&self) -> usize {
         self.tokens.len()
@@ -224,9 +277,17 @@ impl Cache for CpuCache {
 
     fn fork(&self, n: usize) -> Box<dyn Cache> {
         let n = self.reachable(n);
-        let tokens = self.tokens[..n].to_vec();
-        let layers = self.layers.iter().map(|layer| layer.fork(n)).collect();
-        Box::new(CpuCache { model: self.model, layers, tokens, rotated_for: self.rotated_for })
+        let mut fork = CpuCache::new(self.model, self.layers.iter().map(|layer| layer.without_blocks(n)).collect());
+        if fork.reserve(n).is_err() {
+            // What cannot be copied is computed anew.
+            return Box::new(CpuCache::new(
+                self.model,
+                self.layers.iter().map(|layer| layer.without_blocks(0)).collect(),
+            ));
+        }
+        fork.layers.iter_mut().zip(&self.layers).for_each(|(fork, layer)| fork.copy_from(layer, n));
+        (fork.tokens, fork.rotated_for) = (self.tokens[..n].to_vec(), self.rotated_for);
+        Box::new(fork)
     }
 
     fn snapshot(&self) -> Vec<u8> {
@@ -266,6 +327,7 @@ impl Cache for CpuCache {
         }
         let tokens = take_words(&mut rest, n_tokens)?.map(u32::from_le_bytes).collect();
         let mut layers = Vec::with_capacity(n_layers);
+        let memory = Arena::new(0);
         for own in &self.layers {
             let (width, first) = (take(&mut rest)?, take(&mut rest)?);
             let shape = own.shape;
@@ -287,7 +349,7 @@ impl Cache for CpuCache {
             if first % BLOCK != 0 {
                 return Err(format!("expected a first position that is a multiple of {BLOCK}, found {first}"));
             }
-            layer.reserve(n).map_err(|error| error.to_string())?;
+            reserve(std::slice::from_mut(&mut layer), &memory, n_tokens).map_err(|error| error.to_string())?;
             let mut rows = rows.chunks_exact(2 * 4 * width);
             let mut row = vec![0.0; 2 * width];
             for (block, places) in layer.grow(n) {
@@ -303,7 +365,7 @@ impl Cache for CpuCache {
         if !rest.is_empty() {
             return Err(format!("expected the end of the snapshot, found {} more bytes", rest.len()));
         }
-        (self.tokens, self.layers, self.rotated_for) = (tokens, layers, rotated_for);
+        (self.tokens, self.layers, self.rotated_for, self.memory) = (tokens, layers, rotated_for, memory);
         Ok(())
     }
 

@@ -182,7 +182,7 @@ impl CpuModel {
 
     fn empty_cache(&self) -> CpuCache {
         let layers = self.layers.iter().map(|layer| layer.attention.new_cache()).collect();
-        CpuCache { model: self.id, layers, tokens: Vec::new(), rotated_for: 0 }
+        CpuCache::new(self.id, layers)
     }
 
     /// Checks what a caller can get wrong, and makes room, so that the pass itself can only be cancelled.
@@ -210,7 +210,7 @@ impl CpuModel {
         let mut run =
             Run { cache, renewed: stale.then(|| self.empty_cache()), tokens, n_new: new.len(), want: sequence.want };
         let n = run.tokens.len();
-        run.target().1.layers.iter_mut().try_for_each(|layer| layer.reserve(n))?;
+        run.target().1.reserve(n)?;
         Ok(run)
     }
 
