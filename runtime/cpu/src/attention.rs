@@ -68,8 +68,7 @@ impl AttentionWeights {
     pub fn forward<'t>(&self, ctx: &Context<'t>, step: &mut Step<'_>, layer: usize, x: &[f32]) -> Buffer<'t, f32> {
         let Context { team, timers, .. } = *ctx;
         let x = &Activations::new(x);
-        let (mut q, mut k, v) =
-            timers.time(Op::Qkv, || (self.q.forward(team, x), self.k.forward(team, x), self.v.forward(team, x)));
+        let [mut q, mut k, v] = timers.time(Op::Qkv, || Linear::forward_all([&self.q, &self.k, &self.v], team, x));
         timers.time(Op::Rope, || {
             self.place(ctx, step, &mut q, &mut k);
             self.remember(team, step, layer, &k, &v);

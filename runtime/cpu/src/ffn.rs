@@ -70,7 +70,7 @@ impl GatedWeights {
 
     fn forward<'t>(&self, ctx: &Context<'t>, x: &Activations<'_, 't>) -> Buffer<'t, f32> {
         let Context { team, timers, .. } = *ctx;
-        let (mut gate, up) = timers.time(Op::GateUp, || (self.gate.forward(team, x), self.up.forward(team, x)));
+        let [mut gate, up] = timers.time(Op::GateUp, || Linear::forward_all([&self.gate, &self.up], team, x));
         let width = self.gate.n_rows();
         timers.time(Op::Activation, || {
             team.for_each_chunk(&mut gate, TOKENS * width, |chunk, rows| {

@@ -111,6 +111,34 @@ impl Linear {
         out
     }
 
+    /// As [`forward`](Self::forward), of several projections of the same input, which together are one operation of the team where that is
+    /// short.
+    pub fn forward_all<'t, const N: usize>(
+        linears: [&Linear; N],
+        team: &'t Team,
+        x: &Activations<'_, 't>,
+    ) -> [Buffer<'t, f32>; N] {
+        let tiles = linears.map(|linear| match &linear.weights {
+            Weights::Quantized(tiles) => Some(tiles),
+            Weights::Dense(_) | Weights::Rows(_) => None,
+        });
+        if tiles.iter().any(Option::is_none) {
+            return linears.map(|linear| linear.forward(team, x));
+        }
+        let mut outs = linears.map(|l| team.floats.take(l.n_rows * (x.x.len() / l.n_cols), 0.0));
+        let mut rest = outs.iter_mut().zip(tiles.into_iter().flatten()).zip(linears);
+        quantized::forward_all(
+            team,
+            x,
+            [(); N].map(|()| {
+                let ((out, tiles), linear) = rest.next().expect("one of each for every projection");
+                quantized::Projection { tiles, bias: linear.bias.as_deref(), out }
+            }),
+        );
+        drop(rest);
+        outs
+    }
+
     fn forward_rows(&self, rows: &Rows, team: &Team, x: &[f32], by_token: &mut [f32]) {
         let n_tokens = x.len() / self.n_cols;
         if n_tokens == 1 {

@@ -4,14 +4,14 @@
 //! while, since the next operation of a step is microseconds away, and sleep when nothing comes, so that a step has one wake-up.
 
 use std::{
-    hint,
+    hint, iter,
     marker::PhantomData,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     ptr, slice,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst},
     },
     thread,
     time::{Duration, Instant},
@@ -153,6 +153,30 @@ impl Team {
         });
     }
 
+    /// Calls `work` on every thread with the indices below `n` that are its own: a contiguous run of them in order, and then what others
+    /// have left of theirs, from the end, so that nobody waits for the slowest for longer than one index takes.
+    pub fn for_each_index(&self, n: usize, work: impl Fn(&mut dyn Iterator<Item = usize>) + Sync) {
+        let n_parts = self.n_threads();
+        let end = u32::try_from(n).unwrap_or(0);
+        // Nobody has more than 32 bits count.
+        if n_parts == 1 || end <= 1 {
+            return work(&mut (0..n));
+        }
+        let share_of = |part| {
+            let Range { start, end } = share(n, part, n_parts);
+            Share::new(start as u32..end as u32)
+        };
+        let shares: Vec<Share> = (0..n_parts).map(share_of).collect();
+        self.run(&|thread| {
+            let own = iter::from_fn(|| shares[thread].take_first());
+            let others = (1..n_parts).flat_map(|i| {
+                let share = &shares[(thread + i) % n_parts];
+                iter::from_fn(|| share.take_last())
+            });
+            work(&mut own.chain(others));
+        });
+    }
+
     /// Cuts `out` into chunks of `chunk_len` (the last may be shorter) and calls `work(chunk index, chunk)` for each, in order, each thread
     /// taking the next when it is done with one: for chunks that differ in work.
     pub fn for_each_task<T: Send>(&self, out: &mut [T], chunk_len: usize, work: impl Fn(usize, &mut [T]) + Sync) {
@@ -173,6 +197,35 @@ impl Team {
 /// The `part`-th of `n_parts` nearly equal runs of `0..n`.
 fn share(n: usize, part: usize, n_parts: usize) -> Range<usize> {
     n * part / n_parts..n * (part + 1) / n_parts
+}
+
+/// What is left of a run of indices, to be taken from both ends: its first in the lower half, and where it ends in the upper. In lines of
+/// its own, as its owner takes one every microsecond.
+#[repr(align(128))]
+struct Share(AtomicU64);
+
+impl Share {
+    fn new(indices: Range<u32>) -> Share {
+        Share(AtomicU64::new(u64::from(indices.end) << 32 | u64::from(indices.start)))
+    }
+
+    /// What is left before `take`, which leaves less, if there was any.
+    fn update(&self, take: impl Fn(Range<u32>) -> Range<u32>) -> Option<Range<u32>> {
+        let indices = |word: u64| word as u32..(word >> 32) as u32;
+        let less = |word| {
+            let left = take(indices(word));
+            (!indices(word).is_empty()).then(|| u64::from(left.end) << 32 | u64::from(left.start))
+        };
+        self.0.fetch_update(Relaxed, Relaxed, less).ok().map(indices)
+    }
+
+    fn take_first(&self) -> Option<usize> {
+        self.update(|left| left.start.wrapping_add(1)..left.end).map(|left| left.start as usize)
+    }
+
+    fn take_last(&self) -> Option<usize> {
+        self.update(|left| left.start..left.end.wrapping_sub(1)).map(|left| left.end as usize - 1)
+    }
 }
 
 /// A slice cut into chunks, which several threads borrow at once.
@@ -333,6 +386,26 @@ mod tests {
                     chunk.iter_mut().for_each(|v| *v += index + 1);
                 });
                 assert_eq!(out, expected, "as tasks: {n_threads} threads, {len} by {chunk_len}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_index_is_taken_once_also_where_a_thread_is_slow() {
+        for n_threads in [1, 2, 5] {
+            let team = Team::new(n_threads);
+            for n in [0, 1, 2, 7, 1000] {
+                let taken: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
+                let first = AtomicBool::new(true);
+                team.for_each_index(n, |indices| {
+                    for i in indices {
+                        if first.swap(false, SeqCst) {
+                            thread::sleep(Duration::from_millis(2));
+                        }
+                        taken[i].fetch_add(1, SeqCst);
+                    }
+                });
+                assert!(taken.iter().all(|taken| taken.load(SeqCst) == 1), "{n_threads} threads, {n}");
             }
         }
     }

@@ -19,4 +19,4 @@ mod scheme;
 mod tiles;
 
 pub(crate) use activations::{Codes, Scratch};
-pub(crate) use tiles::{Tiles, tile_bytes};
+pub(crate) use tiles::{Projection, Tiles, forward_all, tile_bytes};

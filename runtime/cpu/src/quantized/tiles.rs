@@ -11,8 +11,6 @@ use std::{cell::RefCell, ops::Range};
 use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
-#[cfg(target_arch = "x86_64")]
-use super::kernel::{amx, straight};
 use super::{
     activations::{GROUP, Group},
     kernel::{self, Sums, TILES, TOKENS},
@@ -48,6 +46,9 @@ macro_rules! with_scheme {
         }
     };
 }
+
+#[cfg(target_arch = "x86_64")]
+mod few;
 
 /// Groups unpacked at a time: with two tiles about 22 KiB, which stay in the first-level cache beside the tokens' groups. Half
 /// as many for few tokens, whose sums cost little to take up again.
@@ -144,31 +145,12 @@ impl Tiles {
     pub fn forward<'t>(&self, team: &'t Team, x: &Activations<'_, 't>, bias: Option<&[f32]>, out: &mut [f32]) {
         let (form, n_groups, n_tokens) = (self.form(), self.n_groups(), x.x.len() / self.n_cols.max(1));
         let level = self.level.for_tokens(n_tokens);
+        #[cfg(target_arch = "x86_64")]
+        if few::has_kernel(level, n_tokens) {
+            return few::forward(team, x, [Projection { tiles: self, bias, out }]);
+        }
         let out = &Columns::new(out, self.n_rows);
-        #[cfg(target_arch = "x86_64")]
-        if level == Level::Amx {
-            let blocks = x.codes.blocks(team, x.x, self.n_cols);
-            return team.for_each_range(self.n_tiles(), |tiles| {
-                let mut unit = amx::Unit::new(form, n_tokens).expect("the level is only chosen where there is a unit");
-                SCRATCH.with_borrow_mut(|Scratch { lanes, .. }| {
-                    self.straight(tiles, bias, out, lanes, |tile, sums| {
-                        with_scheme!(self.dtype, S => unit.accumulate::<S>(tile, blocks, sums), ());
-                    });
-                });
-            });
-        }
         let x = x.codes.groups(team, x.x);
-        #[cfg(target_arch = "x86_64")]
-        if level == Level::Avx512Vnni && n_tokens == 1 {
-            return team.for_each_range(self.n_tiles(), |tiles| {
-                SCRATCH.with_borrow_mut(|Scratch { lanes, .. }| {
-                    self.straight(tiles, bias, out, lanes, |tile, sums| {
-                        // SAFETY: a level is only made where the processor has its instruction sets.
-                        with_scheme!(self.dtype, S => unsafe { straight::accumulate::<S>(tile, x, &mut sums[0]) }, ());
-                    });
-                });
-            });
-        }
         self.for_each_pair(team, |pairs, scratch| {
             for tiles in pairs {
                 self.tiles(tiles, bias, out, scratch, |panels, groups, sums| {
@@ -184,34 +166,6 @@ impl Tiles {
                 });
             }
         });
-    }
-
-    /// The products of `tiles` with every token: `accumulate` adds those of a tile to the tokens' sums.
-    ///
-    /// Of one output no other thread may hold these rows.
-    #[cfg(target_arch = "x86_64")]
-    fn straight(
-        &self,
-        tiles: Range<usize>,
-        bias: Option<&[f32]>,
-        out: &Columns<'_>,
-        sums: &mut Vec<Lanes>,
-        mut accumulate: impl FnMut(&[u8], &mut [Lanes]),
-    ) {
-        for tile in tiles {
-            let rows = tile * ROWS..((tile + 1) * ROWS).min(self.n_rows);
-            let mut first = [0.0; ROWS];
-            if let Some(bias) = bias {
-                copy(&bias[rows.clone()], &mut first);
-            }
-            sums.clear();
-            sums.resize(out.n_tokens(), first);
-            accumulate(self.tile(tile), sums);
-            for (token, sums) in sums.iter().enumerate() {
-                // SAFETY: the caller has these rows to itself.
-                copy(sums, unsafe { out.part(token, rows.clone()) });
-            }
-        }
     }
 
     /// Calls `work` on each thread with the tiles that are its own, as many at a time as a kernel takes.
@@ -257,6 +211,30 @@ impl Tiles {
             // SAFETY: the caller has these rows to itself.
             copy(sums.as_flattened(), unsafe { out.part(token, rows.clone()) });
         }
+    }
+}
+
+/// One of several products with the same tokens.
+pub(crate) struct Projection<'a> {
+    pub tiles: &'a Tiles,
+    /// `[n_rows]`
+    pub bias: Option<&'a [f32]>,
+    /// `[tokens, n_rows]`
+    pub out: &'a mut [f32],
+}
+
+/// As [`Tiles::forward`], of all `projections`, which have the same columns. With few tokens they are one operation of the team.
+pub(crate) fn forward_all<'t, const N: usize>(
+    team: &'t Team,
+    x: &Activations<'_, 't>,
+    projections: [Projection<'_>; N],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if few::is_worth_joining(x, &projections) {
+        return few::forward(team, x, projections);
+    }
+    for Projection { tiles, bias, out } in projections {
+        tiles.forward(team, x, bias, out);
     }
 }
 
@@ -439,6 +417,31 @@ mod tests {
             for n_tokens in [2, 3, 4, 5, 8, 9, 16, 17, 31] {
                 assert_eq!(of(&three, &x[..n_tokens * n_cols]), alone[..n_tokens * n_rows], "{dtype}, {n_tokens}");
             }
+        }
+    }
+
+    #[test]
+    fn products_in_one_operation_have_the_bits_of_products_alone() {
+        let (team, n_cols) = (Team::new(3), 512);
+        let matrices = [(Dtype::Q4_K, 83), (Dtype::Q6_K, 16), (Dtype::Q4_0, 40)]
+            .map(|(dtype, n_rows)| (tiles(&team, dtype, &stored(dtype, n_rows, n_cols), n_rows, n_cols), n_rows));
+        let bias = activations(83);
+        for n_tokens in [0, 1, 2, 9, 40] {
+            let x = activations(n_tokens * n_cols);
+            let out = |(_, n_rows): &(Tiles, usize)| vec![f32::NAN; n_tokens * n_rows];
+            let (mut alone, mut together) = (matrices.each_ref().map(out), matrices.each_ref().map(out));
+            for ((tiles, n_rows), out) in matrices.iter().zip(&mut alone) {
+                tiles.forward(&team, &Activations::new(&x), Some(&bias[..*n_rows]), out);
+            }
+            let [a, b, c] = &mut together;
+            let [of_a, of_b, of_c] = &matrices;
+            let projections = [(of_a, a), (of_b, b), (of_c, c)].map(|((tiles, n_rows), out)| Projection {
+                tiles,
+                bias: Some(&bias[..*n_rows]),
+                out,
+            });
+            forward_all(&team, &Activations::new(&x), projections);
+            assert_eq!(together, alone, "{n_tokens} tokens");
         }
     }
 

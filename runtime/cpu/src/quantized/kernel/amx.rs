@@ -52,30 +52,34 @@ impl Block {
     }
 }
 
-/// The matrix unit, set up for products of one form on this thread until dropped.
+/// The matrix unit, this thread's until dropped.
 pub struct Unit {
     n_tokens: usize,
+    /// What its registers are set up for: columns of a product, 0 to begin with.
+    n_cols: usize,
     pipeline: Pipeline,
     /// Registers are a thread's own.
     of_this_thread: PhantomData<*const ()>,
 }
 
 impl Unit {
-    /// For `form` and `n_tokens`; `None` where there is no such unit.
-    pub fn new(form: Form, n_tokens: usize) -> Option<Unit> {
-        if !is_available() {
-            return None;
-        }
-        let rows = PLANES * if n_tokens <= TOKENS / 2 { TOKENS / 2 } else { TOKENS };
-        let columns = if matches!(form, Form::OffsetOfHalves(_)) { GROUP / 2 } else { GROUP };
-        // 0 to 3 are C, 4 and 5 are A, 6 and 7 are B.
-        let [a, b, c] = [(rows, columns), (columns / 4, 64), (rows, 64)];
-        configure(&Shapes::new([c, c, c, c, a, a, b, b]));
-        Some(Unit { n_tokens, pipeline: Pipeline::EMPTY, of_this_thread: PhantomData })
+    /// For products with `n_tokens`; `None` where there is no such unit.
+    pub fn new(n_tokens: usize) -> Option<Unit> {
+        is_available().then_some(Unit { n_tokens, n_cols: 0, pipeline: Pipeline::EMPTY, of_this_thread: PhantomData })
     }
 
-    /// Adds the products of a `tile`, whose scheme has the form that the unit is set up for, with the tokens of `x`,
-    /// `[n_tokens / 8, groups]`, to `sums`, one for each token.
+    /// Gives the registers their shapes for products of `n_cols`.
+    fn set_up(&mut self, n_cols: usize) {
+        if self.n_cols != n_cols {
+            let rows = PLANES * if self.n_tokens <= TOKENS / 2 { TOKENS / 2 } else { TOKENS };
+            // 0 to 3 are C, 4 and 5 are A, 6 and 7 are B.
+            let [a, b, c] = [(rows, n_cols), (n_cols / 4, 64), (rows, 64)];
+            configure(&Shapes::new([c, c, c, c, a, a, b, b]));
+            self.n_cols = n_cols;
+        }
+    }
+
+    /// Adds the products of a `tile` with the tokens of `x`, `[n_tokens / 8, groups]`, to `sums`, one for each token.
     ///
     /// # Panics
     /// If the numbers of groups or tokens differ.
@@ -86,6 +90,7 @@ impl Unit {
         if n_groups == 0 {
             return;
         }
+        self.set_up(GROUP / parts::<S>());
         for (x, sums) in x.chunks(BLOCKS * n_groups).zip(sums.chunks_mut(BLOCKS * TOKENS)) {
             let (first, second) = x.split_at(n_groups);
             // SAFETY: there is a unit, so the processor has the instruction sets.
@@ -154,21 +159,22 @@ fn multiply_tile<S: Scheme, const N: usize, const T: usize>(
         }
     }
     let n_groups = x[0].len();
-    let of_group = if matches!(S::FORM, Form::OffsetOfHalves(_)) { 2 } else { 1 };
+    let of_group = parts::<S>();
     let n_parts = n_groups * of_group;
     let mut fields = S::Header::fields(tile);
-    unpack::<S>(tile, 0, &mut fields, pipeline.panel(0));
-    for i in 0..n_parts + TAKEN {
-        let (g, part) = (i / of_group, i % of_group);
-        if part == 0 && g + 1 < n_groups {
-            unpack::<S>(tile, g + 1, &mut fields, pipeline.panel(g + 1));
+    for i in 0..n_parts + of_group + TAKEN {
+        if i % of_group == 0 && i / of_group < n_groups {
+            let g = i / of_group;
+            unpack::<S>(tile, g, &mut fields, pipeline.panel(g));
         }
+        let Some(i) = i.checked_sub(of_group) else { continue };
         for n in 0..N {
             // Of two blocks, the one takes the register that the other has left.
             if (STORED..n_parts + STORED).contains(&i) {
                 store(register::<N>(i - STORED, n), pipeline.products(i - STORED, n));
             }
             if i < n_parts {
+                let (g, part) = (i / of_group, i % of_group);
                 multiply(register::<N>(i, n), n == 0, i % 2, pipeline.panel(g), &x[n][g], part);
             }
         }
@@ -187,6 +193,11 @@ fn multiply_tile<S: Scheme, const N: usize, const T: usize>(
             }
         }
     }
+}
+
+/// Into how many parts a group's columns fall, each with a scale.
+const fn parts<S: Scheme>() -> usize {
+    if matches!(S::FORM, Form::OffsetOfHalves(_)) { 2 } else { 1 }
 }
 
 /// Which C holds the sums of part `i` and a block, of `N`.
@@ -274,7 +285,7 @@ fn multiply(c: usize, with_b: bool, b: usize, panel: &Panel, x: &Block, part: us
             );
         }};
     }
-    // SAFETY: the registers have the shapes that `Unit::new` gave them. A's rows are the 32 bytes of each plane of each token, or 16 of them
+    // SAFETY: the registers have the shapes that `Unit::set_up` gave them. A's rows are the 32 bytes of each plane of each token, or 16 of them
     // from `16 * part` on. B's rows are the 64 bytes of the panel's vectors, all eight or four from `4 * part` on. The compiler has no
     // values that it would keep in these registers, so they last from one of these blocks to the next.
     unsafe {
@@ -368,7 +379,7 @@ mod tests {
     fn check<S: Scheme>() {
         let mut state = 5;
         for (n_blocks, n_tokens) in (1..=3).flat_map(|n_blocks| (1..=33).map(move |n_tokens| (n_blocks, n_tokens))) {
-            let Some(mut unit) = Unit::new(S::FORM, n_tokens) else { return };
+            let Some(mut unit) = Unit::new(n_tokens) else { return };
             let (tile, of_block) = (tile::<S>(n_blocks, &mut state), S::BLOCK_LEN / GROUP);
             let n_groups = n_blocks * of_block;
             let mut panels = vec![Panel::EMPTY; n_groups];

@@ -1,0 +1,91 @@
+//! Products with few tokens, whose weights go from a tile to the product within registers: a panel would be written once and read once.
+
+use super::{
+    super::kernel::{amx, straight},
+    *,
+};
+
+/// From so many tokens on, each product is an operation of its own.
+const MANY: usize = 32;
+
+/// Whether there is a kernel for so many tokens.
+pub(super) fn has_kernel(level: Level, n_tokens: usize) -> bool {
+    level == Level::Amx || level == Level::Avx512Vnni && n_tokens == 1
+}
+
+/// Whether the products are so short that waking the team for each would show.
+pub(super) fn is_worth_joining(x: &Activations<'_, '_>, projections: &[Projection<'_>]) -> bool {
+    projections.first().is_some_and(|Projection { tiles, .. }| {
+        let n_tokens = x.x.len() / tiles.n_cols.max(1);
+        n_tokens < MANY && has_kernel(tiles.level.for_tokens(n_tokens), n_tokens)
+    })
+}
+
+/// Quantised activations, as the kernels read them.
+#[derive(Clone, Copy)]
+enum Tokens<'a> {
+    One(&'a [Group]),
+    Few(&'a [amx::Block]),
+}
+
+/// The products of all `projections` in one operation of the team. There must be a kernel.
+pub(super) fn forward<'t, const N: usize>(team: &'t Team, x: &Activations<'_, 't>, projections: [Projection<'_>; N]) {
+    let [Projection { tiles: &Tiles { n_cols, .. }, .. }, ..] = projections[..] else { return };
+    let n_tokens = x.x.len() / n_cols.max(1);
+    let x = match n_tokens {
+        1 => Tokens::One(x.codes.groups(team, x.x)),
+        _ => Tokens::Few(x.codes.blocks(team, x.x, n_cols)),
+    };
+    let outs = projections.map(|p| Out { tiles: p.tiles, bias: p.bias, out: Columns::new(p.out, p.tiles.n_rows) });
+    let n_tiles = outs.iter().map(|out| out.tiles.n_tiles()).sum();
+    team.for_each_index(n_tiles, |indices| {
+        SCRATCH.with_borrow_mut(|Scratch { lanes: sums, .. }| {
+            let mut unit = None;
+            for i in indices {
+                let (out, tile) = find(&outs, i);
+                let (tiles, rows) = (out.tiles, tile * ROWS..((tile + 1) * ROWS).min(out.tiles.n_rows));
+                let mut first = [0.0; ROWS];
+                if let Some(bias) = out.bias {
+                    copy(&bias[rows.clone()], &mut first);
+                }
+                sums.clear();
+                sums.resize(n_tokens, first);
+                let bytes = tiles.tile(tile);
+                match x {
+                    // SAFETY: a level is only made where the processor has its instruction sets.
+                    Tokens::One(x) => with_scheme!(tiles.dtype, S => unsafe {
+                        straight::accumulate::<S>(bytes, x, &mut sums[0]);
+                    }, ()),
+                    Tokens::Few(x) => {
+                        let new = || amx::Unit::new(n_tokens).expect("the level is only chosen where there is a unit");
+                        let unit = unit.get_or_insert_with(new);
+                        with_scheme!(tiles.dtype, S => unit.accumulate::<S>(bytes, x, sums), ());
+                    }
+                }
+                for (token, sums) in sums.iter().enumerate() {
+                    // SAFETY: each thread has other indices, so these rows are nobody else's.
+                    copy(sums, unsafe { out.out.part(token, rows.clone()) });
+                }
+            }
+        });
+    });
+}
+
+/// A projection whose output several threads write.
+struct Out<'a> {
+    tiles: &'a Tiles,
+    bias: Option<&'a [f32]>,
+    out: Columns<'a>,
+}
+
+/// Which tile of which projection is the `i`-th of all.
+fn find<'a, 'b>(outs: &'a [Out<'b>], i: usize) -> (&'a Out<'b>, usize) {
+    let mut tile = i;
+    for out in outs {
+        match tile.checked_sub(out.tiles.n_tiles()) {
+            Some(beyond) => tile = beyond,
+            None => return (out, tile),
+        }
+    }
+    unreachable!("an index of a tile")
+}
