@@ -5,10 +5,12 @@
 //! Q4_1   d 2 x 16 | m 2 x 16  x = d * q + m
 //! ```
 
+use std::array;
+
 use super::{
     activations::GROUP,
     header::{Scale, ScaleAndMinimum},
-    scheme::{Form, Scheme},
+    scheme::{Form, Scheme, bytes},
 };
 
 pub(super) struct Q4_0;
@@ -22,7 +24,7 @@ impl Scheme for Q4_0 {
     type Header = Scale;
 
     fn codes(block: &[u8], _group: usize) -> [u8; GROUP] {
-        nibbles(&block[2..])
+        nibbles(bytes(block, 2))
     }
 }
 
@@ -34,11 +36,12 @@ impl Scheme for Q4_1 {
     type Header = ScaleAndMinimum;
 
     fn codes(block: &[u8], _group: usize) -> [u8; GROUP] {
-        nibbles(&block[4..])
+        nibbles(bytes(block, 4))
     }
 }
 
 /// Sixteen low halves, then sixteen high halves.
-pub(super) fn nibbles(bytes: &[u8]) -> [u8; GROUP] {
-    std::array::from_fn(|i| bytes[i % 16] >> (i / 16 * 4) & 15)
+#[inline(always)]
+pub(super) fn nibbles(bytes: &[u8; GROUP / 2]) -> [u8; GROUP] {
+    array::from_fn(|i| bytes[i % 16] >> (i / 16 * 4) & 15)
 }

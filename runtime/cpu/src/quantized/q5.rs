@@ -5,11 +5,13 @@
 //! Q5_1   d 2 x 16 | m 2 x 16  x = d * q + m
 //! ```
 
+use std::array;
+
 use super::{
     activations::GROUP,
     header::{Scale, ScaleAndMinimum},
     q4::nibbles,
-    scheme::{Form, Scheme},
+    scheme::{Form, Scheme, bytes},
 };
 
 pub(super) struct Q5_0;
@@ -23,7 +25,7 @@ impl Scheme for Q5_0 {
     type Header = Scale;
 
     fn codes(block: &[u8], _group: usize) -> [u8; GROUP] {
-        with_fifth_bits(&block[6..], &block[2..6])
+        with_fifth_bits(bytes(block, 6), bytes(block, 2))
     }
 }
 
@@ -35,12 +37,13 @@ impl Scheme for Q5_1 {
     type Header = ScaleAndMinimum;
 
     fn codes(block: &[u8], _group: usize) -> [u8; GROUP] {
-        with_fifth_bits(&block[8..], &block[4..8])
+        with_fifth_bits(bytes(block, 8), bytes(block, 4))
     }
 }
 
 /// Bit `i` of `fifth` is that of element `i`.
-fn with_fifth_bits(low: &[u8], fifth: &[u8]) -> [u8; GROUP] {
+#[inline(always)]
+fn with_fifth_bits(low: &[u8; GROUP / 2], fifth: &[u8; GROUP / 8]) -> [u8; GROUP] {
     let low = nibbles(low);
-    std::array::from_fn(|i| low[i] | (fifth[i / 8] >> (i % 8) & 1) << 4)
+    array::from_fn(|i| low[i] | (fifth[i / 8] >> (i % 8) & 1) << 4)
 }

@@ -4,10 +4,12 @@
 //! d 2 x 16 | scales 1 x 16, signed, for each 16 of 256 columns       x = d * scale * (q - 32)
 //! ```
 
+use std::array;
+
 use super::{
     activations::GROUP,
     header::{byte_lanes, copy_f16, f16_lanes},
-    scheme::{Form, Header, Lanes, Panel, ROWS, Scheme},
+    scheme::{Form, Header, Lanes, Panel, ROWS, Scheme, bytes},
 };
 
 pub(super) struct Q6K;
@@ -28,9 +30,9 @@ impl Scheme for Q6K {
 
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
         let (half, k) = (group / 4, group % 4);
-        let low = &block[64 * half + 32 * (k % 2)..];
-        let high = &block[128 + 32 * half..];
-        std::array::from_fn(|i| low[i] >> (k / 2 * 4) & 15 | (high[i] >> (2 * k) & 3) << 4)
+        let low = bytes::<GROUP>(block, 64 * half + 32 * (k % 2));
+        let high = bytes::<GROUP>(block, 128 + 32 * half);
+        array::from_fn(|i| low[i] >> (k / 2 * 4) & 15 | (high[i] >> (2 * k) & 3) << 4)
     }
 }
 

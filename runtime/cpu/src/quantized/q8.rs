@@ -7,7 +7,7 @@
 use super::{
     activations::GROUP,
     header::Scale,
-    scheme::{Form, Scheme},
+    scheme::{Form, Scheme, bytes},
 };
 
 pub(super) struct Q8_0;
@@ -20,6 +20,6 @@ impl Scheme for Q8_0 {
     type Header = Scale;
 
     fn codes(block: &[u8], _group: usize) -> [u8; GROUP] {
-        std::array::from_fn(|i| block[2 + i] ^ 128)
+        bytes(block, 2).map(|code| code ^ 128)
     }
 }

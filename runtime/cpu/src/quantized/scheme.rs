@@ -1,5 +1,7 @@
 //! What a quantisation scheme tells the kernels.
 
+use std::array;
+
 use super::activations::GROUP;
 
 /// Rows of a tile, one per lane of a 512-bit register.
@@ -89,26 +91,38 @@ pub(super) trait Header {
     fn unpack(header: &[u8], fields: &Self::Fields, group: usize, panel: &mut Panel);
 }
 
-/// Lays out the stored `block` as row `row` of `tile`, which must be zero there.
+/// Lays out the stored `block` as row `row` of `tile`.
 pub(super) fn pack<S: Scheme>(block: &[u8], row: usize, tile: &mut [u8]) {
     let (header, groups) = tile.split_at_mut(S::Header::BYTES);
     S::Header::pack(block, row, header);
     for (g, out) in groups.chunks_exact_mut(S::GROUP_BYTES).enumerate() {
-        for (column, code) in S::codes(block, g).into_iter().enumerate() {
-            let (k, at) = (column / 4, 4 * row + column % 4);
-            if S::BITS == 8 {
-                out[64 * k + at] = code;
-                continue;
-            }
-            let (high, low) = out.split_at_mut(64 * (S::BITS - 4));
-            low[64 * (k % 4) + at] |= (code & 15) << (k / 4 * 4);
-            match S::BITS {
-                5 => high[at] |= code >> 4 << k,
-                6 => high[64 * (k / 4) + at] |= code >> 4 << (2 * (k % 4)),
-                _ => {}
-            }
+        let codes = S::codes(block, g);
+        let codes = codes.as_chunks::<4>().0;
+        let vectors = out.as_chunks_mut::<64>().0;
+        let mut put = |vector: usize, bytes: [u8; 4]| vectors[vector].as_chunks_mut().0[row] = bytes;
+        if S::BITS == 8 {
+            codes.iter().enumerate().for_each(|(k, codes)| put(k, *codes));
+            continue;
+        }
+        for j in 0..4 {
+            put(S::BITS - 4 + j, array::from_fn(|i| codes[j][i] & 15 | codes[j + 4][i] << 4));
+        }
+        // What is above four bits, of all vectors or of one half and the other.
+        let high = |k: usize, i: usize| codes[k][i] >> 4;
+        match S::BITS {
+            5 => put(0, array::from_fn(|i| (0..8).fold(0, |bits, k| bits | high(k, i) << k))),
+            6 => (0..2).for_each(|half| {
+                put(half, array::from_fn(|i| (0..4).fold(0, |bits, k| bits | high(4 * half + k, i) << (2 * k))));
+            }),
+            _ => {}
         }
     }
+}
+
+/// The `N` bytes of a block from `at` on.
+#[inline(always)]
+pub(super) fn bytes<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
+    block[at..].first_chunk().expect("a whole block")
 }
 
 /// Unpacks group `group` of `tile`.
