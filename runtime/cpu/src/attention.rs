@@ -1,7 +1,14 @@
 //! Causal softmax attention over cached keys and values.
 
 mod product;
+#[cfg(test)]
+mod sample;
 mod segment;
+#[cfg(target_arch = "x86_64")]
+mod wide;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "attention/wide/absent.rs"]
+mod wide;
 
 use std::{cell::RefCell, ops::Range};
 
@@ -12,6 +19,8 @@ use crate::{
     attention::segment::{Mixture, SEGMENT, Scores, Workspace},
     buffers::Buffer,
     cache::{KvShape, LANES, LayerCache},
+    columns::Cell,
+    level::Level,
     linear::Linear,
     load::Loader,
     model::{Context, Step, TOKENS},
@@ -130,9 +139,55 @@ impl AttentionWeights {
 
     /// Puts in place of every query, `[tokens, heads × head_dim]`, what it mixes of the values it sees.
     fn mix(&self, ctx: &Context<'_>, step: &Step<'_>, layer: usize, q: &mut [f32]) {
+        let (many, few): (Vec<_>, Vec<_>) =
+            step.runs.iter().cloned().enumerate().partition(|(_, run)| are_many(ctx.level, run.len()));
+        for (sequence, run) in many {
+            self.mix_many(ctx, step, layer, sequence, run, q);
+        }
+        if !few.is_empty() {
+            self.mix_few(ctx, step, layer, few, q);
+        }
+    }
+
+    /// As [`mix`](Self::mix), for the tokens `run` of a sequence.
+    fn mix_many(
+        &self,
+        ctx: &Context<'_>,
+        step: &Step<'_>,
+        layer: usize,
+        sequence: usize,
+        run: Range<usize>,
+        q: &mut [f32],
+    ) {
+        let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
+        let (group, q_len) = (n_heads / n_kv_heads, n_heads * head_dim);
+        let n_most = (run.len() * n_kv_heads).div_ceil(CELLS_PER_THREAD * ctx.team.n_threads());
+        let cell = (wide::n_tokens_of_cell(run.len(), group * head_dim, n_most), group * head_dim);
+        let (cache, first) = (&step.caches[sequence].layers[layer], step.tokens[run.start].position);
+        let scores = Scores { scale: self.spec.scale, softcap: self.spec.softcap };
+        let window = match self.spec.mask {
+            Mask::Window(window) => window,
+            _ => usize::MAX,
+        };
+        let q = &mut q[run.start * q_len..run.end * q_len];
+        Cell::for_each(ctx.team, q, q_len, cell, |token, row, queries| {
+            let keys = wide::Keys { scores, cache, head: row / (group * head_dim), window };
+            WIDE.with_borrow_mut(|work| work.attend(&keys, first + token, queries));
+        });
+    }
+
+    /// As [`mix`](Self::mix), for the tokens of `runs`, each with the number of its sequence.
+    fn mix_few(
+        &self,
+        ctx: &Context<'_>,
+        step: &Step<'_>,
+        layer: usize,
+        runs: Vec<(usize, Range<usize>)>,
+        q: &mut [f32],
+    ) {
         let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
         let group = n_heads / n_kv_heads;
-        let plan = Plan::new(self, step, ctx.team.n_threads());
+        let plan = Plan::new(self, step, runs, ctx.team.n_threads());
         let width = head_dim.next_multiple_of(LANES);
         let part_len = plan.part_len(group, width);
         let mut parts = ctx.team.floats.take(plan.jobs.len() * plan.n_parts * part_len, 0.0);
@@ -160,8 +215,9 @@ impl AttentionWeights {
         }
         ctx.team.for_each_chunk(q, TOKENS * n_heads * head_dim, |chunk, out| {
             for (token, out) in (chunk * TOKENS..).zip(out.chunks_exact_mut(n_heads * head_dim)) {
+                let Some(first_job) = plan.first_jobs[token] else { continue };
                 for (kv_head, out) in out.chunks_exact_mut(group * head_dim).enumerate() {
-                    let job = plan.job_of(token, kv_head);
+                    let job = first_job + kv_head;
                     let part = &parts[job * plan.n_parts * part_len..][..part_len];
                     let Job { tokens, .. } = &plan.jobs[job];
                     segment::write_rows(part, tokens.len() * group, (token - tokens.start) * group, out, head_dim);
@@ -179,6 +235,22 @@ impl AttentionWeights {
     }
 }
 
+/// Cells of queries for each thread at least: they differ in work.
+const CELLS_PER_THREAD: usize = 4;
+
+/// Whether so many tokens of a sequence are for the matrix unit, if there is one.
+fn are_many(level: Level, n_tokens: usize) -> bool {
+    n_tokens >= wide::QUERIES && level == Level::best() && wide::is_available()
+}
+
+/// Bytes that a thread works in for `n_tokens` at once of sequences of up to `n_positions`, where these are many.
+pub(crate) fn many_bytes(spec: &Attention, n_tokens: usize, n_positions: usize) -> u64 {
+    if !wide::is_available() {
+        return 0;
+    }
+    wide::n_bytes(spec.n_heads / spec.n_kv_heads.max(1), spec.head_dim, n_tokens, n_positions)
+}
+
 /// Queries computed together: enough to use each key and value often, few enough for their results to stay in the first-level cache.
 pub(crate) const ROWS: usize = 24;
 
@@ -186,8 +258,8 @@ pub(crate) const ROWS: usize = 24;
 struct Plan {
     /// By sequence, then by token, then by head.
     jobs: Vec<Job>,
-    /// For each token the first of the jobs it is in.
-    first_jobs: Vec<usize>,
+    /// For each token of the step the first of the jobs it is in, if it is in any.
+    first_jobs: Vec<Option<usize>>,
     /// Into how many a job is cut: one, or as many as it sees segments.
     n_parts: usize,
     /// Most tokens of a job.
@@ -204,14 +276,15 @@ struct Job {
 }
 
 impl Plan {
-    fn new(weights: &AttentionWeights, step: &Step<'_>, n_threads: usize) -> Plan {
+    /// For the tokens of `runs`, each with the number of its sequence.
+    fn new(weights: &AttentionWeights, step: &Step<'_>, runs: Vec<(usize, Range<usize>)>, n_threads: usize) -> Plan {
         let Attention { n_heads, n_kv_heads, .. } = weights.spec;
         let n_tokens = (ROWS / (n_heads / n_kv_heads)).max(1);
-        let (mut jobs, mut first_jobs) = (Vec::new(), Vec::with_capacity(step.tokens.len()));
-        for (sequence, run) in step.runs.iter().enumerate() {
+        let (mut jobs, mut first_jobs) = (Vec::new(), vec![None; step.tokens.len()]);
+        for (sequence, run) in runs {
             for start in run.clone().step_by(n_tokens) {
                 let tokens = start..run.end.min(start + n_tokens);
-                first_jobs.extend(tokens.clone().map(|_| jobs.len()));
+                first_jobs[tokens.clone()].fill(Some(jobs.len()));
                 let sees = |token: usize| weights.visible(step.tokens[token].position);
                 let keys = sees(start).start..sees(tokens.end - 1).end;
                 let of_head = |kv_head| Job { sequence, tokens: tokens.clone(), kv_head, keys: keys.clone() };
@@ -238,10 +311,6 @@ impl Plan {
         let segment = job.keys.start / SEGMENT + i % self.n_parts;
         (job, segment * SEGMENT..(segment + 1) * SEGMENT)
     }
-
-    fn job_of(&self, token: usize, kv_head: usize) -> usize {
-        self.first_jobs[token] + kv_head
-    }
 }
 
 impl Job {
@@ -253,4 +322,5 @@ impl Job {
 thread_local! {
     /// One per thread for the life of the thread, so that attention allocates nothing.
     static WORKSPACE: RefCell<Workspace> = const { RefCell::new(Workspace::new()) };
+    static WIDE: RefCell<wide::Workspace> = const { RefCell::new(wide::Workspace::new()) };
 }

@@ -3,7 +3,7 @@
 use kinfolk_decoder::{Attention, Decoder, Ffn, GatedMlp, Mask, MemoryNeed, Mixer, Stored, Weights, Workload};
 
 use crate::{
-    attention::ROWS,
+    attention::{self, ROWS},
     cache::{BLOCK, KvShape, LANES},
     dense,
     linear::TILE,
@@ -93,11 +93,14 @@ fn scratch_bytes(decoder: &Decoder, workload: &Workload, n_threads: usize) -> u6
         _ => 0,
     });
     let mixing = attentions(decoder).map(workspace_len).max().unwrap_or(0);
+    let n_new = chunk_tokens.min(context_length);
+    let mixing_many = attentions(decoder).map(|a| attention::many_bytes(a, n_new, context_length));
+    let of_matrix_units = sum([dense::SCRATCH_BYTES, mixing_many.max().unwrap_or(0)]);
     let heads = attentions(decoder).map(|a| a.n_heads.saturating_mul(a.head_dim));
     let widest = widest.chain(heads).chain([hidden]).max().unwrap_or(0);
     let per_thread = product(&[TILE, widest]).saturating_add(mixing);
     let elements = activations.max(logits).saturating_add(per_thread.saturating_mul(n_threads as u64));
-    elements.saturating_mul(F32).saturating_add(dense::SCRATCH_BYTES.saturating_mul(n_threads as u64))
+    elements.saturating_mul(F32).saturating_add(of_matrix_units.saturating_mul(n_threads as u64))
 }
 
 /// Elements per token alive in attention: the residual stream and its norm; then queries, keys and values, with the input once more in the

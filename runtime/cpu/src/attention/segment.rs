@@ -317,51 +317,7 @@ fn weigh(row: &mut Row, visible: Range<usize>, scores: Scores) -> (f32, f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn value(i: usize) -> f32 {
-        ((i as f32 * 0.7311).sin() * 43.0).sin()
-    }
-
-    fn filled(shape: KvShape, n: usize) -> (LayerCache, Vec<f32>, Vec<f32>) {
-        let len = n * shape.n_heads * shape.head_dim;
-        let (k, v): (Vec<f32>, Vec<f32>) = ((0..len).map(value).collect(), (7..len + 7).map(value).collect());
-        let mut cache = LayerCache::new(shape, None);
-        cache.reserve(n).unwrap();
-        let rows = k.chunks_exact(len / n).zip(v.chunks_exact(len / n));
-        let mut rows = rows.collect::<Vec<_>>().into_iter();
-        for (block, places) in cache.grow(n) {
-            places.for_each(|at| rows.next().into_iter().for_each(|(k, v)| block.write(shape, at, k, v)));
-        }
-        (cache, k, v)
-    }
-
-    /// In f64, a query and a key at a time.
-    fn plain(
-        shape: KvShape,
-        scores: Scores,
-        head: usize,
-        q: &[f32],
-        visible: Range<usize>,
-        k: &[f32],
-        v: &[f32],
-    ) -> Vec<f64> {
-        let row = |x: &[f32], p: usize| -> Vec<f64> {
-            let x = &x[(p * shape.n_heads + head) * shape.head_dim..][..shape.head_dim];
-            x.iter().map(|x| f64::from(*x)).collect()
-        };
-        let weight = |p: usize| {
-            let product: f64 = row(k, p).iter().zip(q).map(|(k, q)| k * f64::from(*q)).sum();
-            let score = product * f64::from(scores.scale);
-            scores.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()).exp()
-        };
-        let sum: f64 = visible.clone().map(weight).sum();
-        let mut out = vec![0.0; shape.head_dim];
-        for p in visible {
-            let weight = weight(p) / sum;
-            out.iter_mut().zip(row(v, p)).for_each(|(out, v)| *out += weight * v);
-        }
-        out
-    }
+    use crate::attention::sample::{filled, plain, value};
 
     fn attended(
         level: Level,

@@ -91,10 +91,13 @@ pub fn try_forward(
     Ok(model.forward(&mut [Sequence { cache, tokens, want }], &Cancel::new())?.remove(0).values)
 }
 
-/// The logits after the last of `tokens`, which the cache grows by.
+/// As many tokens of a sequence as give the same bits at once as one by one: from 32 on a matrix unit may take part.
+pub const FEW: usize = 31;
+
+/// The logits after the last of `tokens`, which the cache grows by, a few at a time.
 #[track_caller]
 pub fn forward(model: &dyn Model, cache: &mut dyn Cache, tokens: &[u32]) -> Vec<f32> {
-    try_forward(model, cache, tokens, Want::LastLogits).unwrap()
+    tokens.chunks(FEW).map(|few| try_forward(model, cache, few, Want::LastLogits).unwrap()).last().unwrap()
 }
 
 /// The logits after the last of `tokens`, from nothing.
