@@ -10,6 +10,10 @@ pub const TOLERANCE: f32 = 1e-3;
 /// The same where quantised weights are multiplied as they are: activations are then rounded to 16 bits (1.2e-3 was measured).
 pub const PACKED_TOLERANCE: f32 = 3e-3;
 
+/// The same of passes of 32 tokens and more, in which a matrix unit rounds weights and activations in spans of 256 columns (4.3e-3 was
+/// measured). Eight bits, as llama.cpp has them, are 0.1 to 0.2 from the references of the same files.
+pub const PACKED_TOLERANCE_OF_MANY: f32 = 1e-2;
+
 /// A folder of reference files that are part of this repository: `fixtures` or `models`.
 pub fn in_repository(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)

@@ -16,9 +16,14 @@ const KEPT: usize = 12;
 #[derive(Debug)]
 pub(crate) struct Buffers<T>(Mutex<Vec<Vec<T>>>);
 
+/// What a buffer starts at a multiple of: a line of the cache, and a vector register.
+const ALIGN: usize = 64;
+
 /// `n` elements, which go back when dropped.
 pub(crate) struct Buffer<'a, T> {
     elements: Vec<T>,
+    /// Where the elements start.
+    first: usize,
     n: usize,
     buffers: &'a Buffers<T>,
 }
@@ -32,16 +37,21 @@ impl<T> Default for Buffers<T> {
 impl<T: Clone> Buffers<T> {
     /// `n` elements, of which it is not known what is in them: `empty` or what they were last used for.
     pub fn take(&self, n: usize, empty: T) -> Buffer<'_, T> {
+        let with_start = n.saturating_add(ALIGN / size_of::<T>().max(1));
         let fits = |kept: &Vec<Vec<T>>| {
             // The smallest that is large enough, unless most of it would be idle.
-            let large_enough = kept.iter().enumerate().filter(|(_, b)| (n..=n.saturating_mul(4)).contains(&b.len()));
+            let range = with_start..=with_start.saturating_mul(4);
+            let large_enough = kept.iter().enumerate().filter(|(_, b)| range.contains(&b.len()));
             large_enough.min_by_key(|(_, b)| b.len()).map(|(i, _)| i)
         };
         let kept = {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             fits(&kept).map(|i| kept.remove(i))
         };
-        Buffer { elements: kept.unwrap_or_else(|| vec![empty; n]), n, buffers: self }
+        let elements = kept.unwrap_or_else(|| vec![empty; with_start]);
+        // Of a type that is not as large as a divisor of it, elements start anywhere.
+        let first = elements.as_ptr().align_offset(ALIGN).min(elements.len() - n);
+        Buffer { elements, first, n, buffers: self }
     }
 }
 
@@ -60,13 +70,13 @@ impl<T> Deref for Buffer<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.elements[..self.n]
+        &self.elements[self.first..][..self.n]
     }
 }
 
 impl<T> DerefMut for Buffer<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.elements[..self.n]
+        &mut self.elements[self.first..][..self.n]
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn memory(decoder: &Decoder, weights: &Weights<'_>, workload: &Worklo
         weight_bytes(weights, workload.packed_weights),
         cache_bytes(decoder, workload),
         scratch_bytes(decoder, workload, n_threads)
-            .saturating_add(panel_bytes(weights).saturating_mul(n_threads as u64)),
+            .saturating_add(panel_bytes(weights, workload).saturating_mul(n_threads as u64)),
     )
 }
 
@@ -41,9 +41,15 @@ fn packed_bytes(stored: Stored) -> u64 {
     of_kernel.map_or_else(|| stored.n_bytes(), |bytes| bytes as u64)
 }
 
-/// What one thread unpacks of the weights for a matrix unit.
-fn panel_bytes(weights: &Weights<'_>) -> u64 {
-    let of_matrix = |s: Stored| dense::panel_bytes(s.dtype, s.n_elements / s.n_cols.max(1), s.n_cols);
+/// What one thread unpacks of the weights for a matrix unit, and the sums that it keeps for one.
+fn panel_bytes(weights: &Weights<'_>, workload: &Workload) -> u64 {
+    let Workload { context_length, n_sequences, chunk_tokens, packed_weights, .. } = *workload;
+    let n_tokens = chunk_tokens.min(context_length.saturating_mul(n_sequences));
+    let of_matrix = |s: Stored| {
+        let n_rows = s.n_elements / s.n_cols.max(1);
+        let of_codes = packed_weights.unwrap_or(true).then(|| quantized::panel_bytes(s.dtype, n_rows, n_tokens));
+        dense::panel_bytes(s.dtype, n_rows, s.n_cols).max(of_codes.unwrap_or(0))
+    };
     weights.stored().filter(|stored| !stored.is_vector).map(of_matrix).max().unwrap_or(0)
 }
 

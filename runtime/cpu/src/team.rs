@@ -195,7 +195,7 @@ impl Team {
 }
 
 /// The `part`-th of `n_parts` nearly equal runs of `0..n`.
-fn share(n: usize, part: usize, n_parts: usize) -> Range<usize> {
+pub(crate) fn share(n: usize, part: usize, n_parts: usize) -> Range<usize> {
     n * part / n_parts..n * (part + 1) / n_parts
 }
 

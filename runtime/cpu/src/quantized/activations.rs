@@ -11,7 +11,7 @@
 use std::cell::OnceCell;
 
 #[cfg(target_arch = "x86_64")]
-use super::kernel::amx;
+use super::{kernel::amx, spans};
 use crate::{
     buffers::{Buffer, Buffers},
     level::{Level, compiled_per_level},
@@ -31,6 +31,8 @@ pub(crate) struct Codes<'t> {
     groups: OnceCell<Buffer<'t, Group>>,
     #[cfg(target_arch = "x86_64")]
     blocks: OnceCell<Buffer<'t, amx::Block>>,
+    #[cfg(target_arch = "x86_64")]
+    spans: OnceCell<Buffer<'t, spans::Block>>,
 }
 
 /// Memory for what is quantised.
@@ -39,6 +41,8 @@ pub(crate) struct Scratch {
     groups: Buffers<Group>,
     #[cfg(target_arch = "x86_64")]
     blocks: Buffers<amx::Block>,
+    #[cfg(target_arch = "x86_64")]
+    spans: Buffers<spans::Block>,
 }
 
 /// 32 quantised activations.
@@ -63,6 +67,12 @@ impl<'t> Codes<'t> {
     #[cfg(target_arch = "x86_64")]
     pub(super) fn blocks(&self, team: &'t Team, x: &[f32], n_cols: usize) -> &[amx::Block] {
         self.blocks.get_or_init(|| quantize_blocks(team, x, n_cols))
+    }
+
+    /// `[spans, blocks of 16 tokens]` of `x`, rows of `n_cols`, which is the same in every call.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn spans(&self, team: &'t Team, x: &[f32], n_cols: usize) -> &[spans::Block] {
+        self.spans.get_or_init(|| spans::quantize(team, &team.quantized.spans, x, n_cols))
     }
 }
 

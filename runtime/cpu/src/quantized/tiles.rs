@@ -11,6 +11,8 @@ use std::{cell::RefCell, ops::Range};
 use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
+#[cfg(target_arch = "x86_64")]
+use super::spans;
 use super::{
     activations::{GROUP, Group},
     kernel::{self, Sums, TILES, TOKENS},
@@ -62,7 +64,7 @@ const FEW: usize = 16;
 pub(crate) struct Tiles {
     dtype: Dtype,
     level: Level,
-    n_rows: usize,
+    pub(super) n_rows: usize,
     n_cols: usize,
     /// `[n_rows / 16, n_cols / block, tile]`
     bytes: Bytes,
@@ -98,16 +100,22 @@ impl Tiles {
         self.bytes.len()
     }
 
-    fn n_groups(&self) -> usize {
+    pub(super) fn n_groups(&self) -> usize {
         self.n_cols / GROUP
     }
 
-    fn n_tiles(&self) -> usize {
+    pub(super) fn n_tiles(&self) -> usize {
         self.n_rows.div_ceil(ROWS)
     }
 
-    fn form(&self) -> Form {
+    pub(super) fn form(&self) -> Form {
         with_scheme!(self.dtype, S => S::FORM, unreachable!("tiles are only made of types that have a scheme"))
+    }
+
+    /// Bits of a code.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn bits(&self) -> usize {
+        with_scheme!(self.dtype, S => S::BITS, unreachable!("tiles are only made of types that have a scheme"))
     }
 
     fn tile(&self, tile: usize) -> &[u8] {
@@ -116,7 +124,7 @@ impl Tiles {
     }
 
     /// Unpacks groups of a tile of rows from `first` on, as many as `panels` has.
-    fn unpack(&self, tile: usize, first: usize, panels: &mut [Panel]) {
+    pub(super) fn unpack(&self, tile: usize, first: usize, panels: &mut [Panel]) {
         with_scheme!(self.dtype, S => unpack_panels::<S>(self.level, self.tile(tile), first, panels), ());
     }
 
@@ -145,6 +153,15 @@ impl Tiles {
     pub fn forward<'t>(&self, team: &'t Team, x: &Activations<'_, 't>, bias: Option<&[f32]>, out: &mut [f32]) {
         let (form, n_groups, n_tokens) = (self.form(), self.n_groups(), x.x.len() / self.n_cols.max(1));
         let level = self.level.for_tokens(n_tokens);
+        #[cfg(target_arch = "x86_64")]
+        if spans::is_for(level, n_tokens) {
+            return self.forward_in_spans(
+                team,
+                x.codes.spans(team, x.x, self.n_cols),
+                bias,
+                &Columns::new(out, self.n_rows),
+            );
+        }
         #[cfg(target_arch = "x86_64")]
         if few::has_kernel(level, n_tokens) {
             return few::forward(team, x, [Projection { tiles: self, bias, out }]);
@@ -253,16 +270,16 @@ thread_local! {
 
 /// As much as both have. That of whole tiles is a few moves of registers and not a call.
 #[inline(always)]
-fn copy(from: &[f32], to: &mut [f32]) {
-    if let (Some(from), Some(to)) = (from.first_chunk::<{ TILES * ROWS }>(), to.first_chunk_mut::<{ TILES * ROWS }>()) {
-        *to = *from;
-    } else if let (Some(from), Some(to)) = (from.first_chunk::<ROWS>(), to.first_chunk_mut::<ROWS>())
-        && from.len().min(to.len()) == ROWS
+pub(super) fn copy(from: &[f32], to: &mut [f32]) {
+    let n = from.len().min(to.len());
+    let (from, to) = (&from[..n], &mut to[..n]);
+    if let (Ok(from), Ok(to)) = (<&[f32; TILES * ROWS]>::try_from(from), <&mut [f32; TILES * ROWS]>::try_from(&mut *to))
     {
         *to = *from;
+    } else if let (Ok(from), Ok(to)) = (<&[f32; ROWS]>::try_from(from), <&mut [f32; ROWS]>::try_from(&mut *to)) {
+        *to = *from;
     } else {
-        let n = from.len().min(to.len());
-        to[..n].copy_from_slice(&from[..n]);
+        to.copy_from_slice(from);
     }
 }
 
@@ -374,18 +391,96 @@ mod tests {
         }
     }
 
-    /// Sixteen-bit activations, each within a step and a half of 1/32512 of the group's largest.
+    /// On a matrix unit from 32 tokens on, where 256 columns share the steps of weights and of activations and the least of the four
+    /// products of their bytes is left out.
     #[test]
-    fn products_are_within_the_step_of_the_activations_of_the_exact_ones() {
+    fn products_in_spans_are_within_the_steps_of_weights_and_activations_of_the_exact_ones() {
         let team = Team::new(2);
         for dtype in TYPES {
-            for (n_rows, n_cols, n_tokens) in [(1, 256, 1), (35, 768, 3), (48, 512, 13), (16, 256, 1000)] {
+            let block = dtype.block_len();
+            for (n_rows, n_cols, n_tokens) in
+                [(1, 1, 32), (17, 3, 33), (35, 9, 47), (100, 12, 64), (48, 8, 100), (32, 7, 300), (70, 24, 513)]
+            {
+                let n_cols = (n_cols * GROUP).next_multiple_of(block);
                 let bytes = stored(dtype, n_rows, n_cols);
                 let tiles = tiles(&team, dtype, &bytes, n_rows, n_cols);
                 let weights = decoded(dtype, &bytes, n_rows * n_cols);
                 let (x, bias) = (activations(n_tokens * n_cols), activations(n_rows));
                 let mut found = vec![f32::NAN; n_tokens * n_rows];
                 tiles.forward(&team, &Activations::new(&x), Some(&bias), &mut found);
+                for (x, found) in x.chunks(n_cols).zip(found.chunks(n_rows)) {
+                    for ((w, found), bias) in weights.chunks(n_cols).zip(found).zip(&bias) {
+                        let (mut expected, mut bound) = (f64::from(*bias), 0.0);
+                        for (w, x) in w.chunks(256).zip(x.chunks(256)) {
+                            let [w, x] = [w, x].map(|v| v.iter().map(|v| f64::from(*v)).collect::<Vec<_>>());
+                            let step = |v: &[f64]| v.iter().fold(0f64, |max, v| max.max(v.abs())) / 32512.0;
+                            let sum = |v: &[f64]| v.iter().map(|v| v.abs()).sum::<f64>();
+                            expected += w.iter().zip(&x).map(|(w, x)| w * x).sum::<f64>();
+                            // A scale can be that of a code which no weight has.
+                            let (of_w, of_x) = (1.15 * step(&w), step(&x));
+                            bound += 0.51 * sum(&w) * of_x + 1.6 * sum(&x) * of_w;
+                            bound += (128 * 128 * w.len()) as f64 * of_w * of_x + 1e-6 * sum(&w) * 7.0;
+                        }
+                        let off = (f64::from(*found) - expected).abs();
+                        assert!(
+                            off <= bound + expected.abs() * 1e-6,
+                            "{dtype}, {n_rows} by {n_cols}: {found} for {expected}, bound {bound}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_32_tokens_and_more_none_depends_on_the_others_or_on_threads() {
+        let teams = [Team::new(1), Team::new(2), Team::new(5)];
+        for dtype in TYPES {
+            let (n_rows, n_cols, n_tokens) = (83, 1280, 600);
+            let bytes = stored(dtype, n_rows, n_cols);
+            let tiles = tiles(&teams[0], dtype, &bytes, n_rows, n_cols);
+            let mut x = activations(n_tokens * n_cols);
+            x[40 * n_cols + 7] = f32::NAN;
+            let of = |team: &Team, x: &[f32]| {
+                let mut out = vec![0.0; x.len() / n_cols * n_rows];
+                tiles.forward(team, &Activations::new(x), None, &mut out);
+                out.iter().map(|y| y.to_bits()).collect::<Vec<_>>()
+            };
+            let together = of(&teams[0], &x);
+            for team in &teams[1..] {
+                assert_eq!(of(team, &x), together, "{dtype}, {} threads", team.n_threads());
+            }
+            for tokens in [0..32, 100..133, 559..600] {
+                let alone = of(&teams[1], &x[tokens.start * n_cols..tokens.end * n_cols]);
+                assert_eq!(alone, together[tokens.start * n_rows..tokens.end * n_rows], "{dtype}, tokens {tokens:?}");
+            }
+            let is_number =
+                |token: usize| together[token * n_rows..][..n_rows].iter().all(|y| f32::from_bits(*y).is_finite());
+            assert!(is_number(39) && !is_number(40) && is_number(41), "{dtype}");
+        }
+    }
+
+    /// Sixteen-bit activations, each within a step and a half of 1/32512 of the group's largest.
+    #[test]
+    fn products_are_within_the_step_of_the_activations_of_the_exact_ones() {
+        let team = Team::new(2);
+        for dtype in TYPES {
+            for (n_rows, n_cols, n_tokens) in [(1, 256, 1), (35, 768, 3), (48, 512, 13), (19, 256, 31), (16, 256, 1000)]
+            {
+                let bytes = stored(dtype, n_rows, n_cols);
+                let mut tiles = tiles(&team, dtype, &bytes, n_rows, n_cols);
+                let weights = decoded(dtype, &bytes, n_rows * n_cols);
+                let (x, bias) = (activations(n_tokens * n_cols), activations(n_rows));
+                let mut found = vec![f32::NAN; n_tokens * n_rows];
+                tiles.forward(&team, &Activations::new(&x), Some(&bias), &mut found);
+                if n_tokens < 32 {
+                    for level in Level::available() {
+                        tiles.level = level;
+                        let mut again = vec![f32::NAN; n_tokens * n_rows];
+                        tiles.forward(&team, &Activations::new(&x), Some(&bias), &mut again);
+                        assert_eq!(again, found, "{dtype}, {n_rows} by {n_cols}, {n_tokens} tokens, {level:?}");
+                    }
+                }
                 for (x, found) in x.chunks(n_cols).zip(found.chunks(n_rows)) {
                     for ((w, found), bias) in weights.chunks(n_cols).zip(found).zip(&bias) {
                         let product: f64 = w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();

@@ -37,9 +37,10 @@ fn results_are_the_same_however_a_few_tokens_are_cut() {
 
 #[test]
 fn results_are_nearly_the_same_however_many_tokens_are_cut() {
-    /// Of the largest logit: as far off as quantised activations of 16 bits are anyway.
-    const TOLERANCE: f32 = 2e-4;
     for fixture in ALL_AND_QUANTISED {
+        // Of the largest logit: as far off as quantised activations of 16 bits are anyway, or as quantised weights and activations are whose
+        // steps 256 columns share.
+        let tolerance = if ALL.contains(&fixture) { 2e-4 } else { 1e-3 };
         let model = load(fixture);
         let all = tokens(200);
         let whole = try_forward(&*model, &mut *model.new_cache(), &all, Want::AllLogits).unwrap();
@@ -47,7 +48,7 @@ fn results_are_nearly_the_same_however_many_tokens_are_cut() {
         for chunk in [1, 33, 64, 150] {
             let cut = in_chunks(&*model, &all, chunk);
             let far = whole.iter().zip(&cut).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-            assert!(far <= TOLERANCE * largest, "{fixture}: {chunk} at a time, {far} of {largest}");
+            assert!(far <= tolerance * largest, "{fixture}: {chunk} at a time, {far} of {largest}");
         }
     }
 }

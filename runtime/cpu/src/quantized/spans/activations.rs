@@ -1,0 +1,81 @@
+//! Activations in spans.
+
+use super::{LARGEST, PLANES, SPAN, STEP, STEPS, TOKENS};
+use crate::{
+    buffers::{Buffer, Buffers},
+    level::{Level, compiled_per_level},
+    team::Team,
+};
+
+/// A span of sixteen tokens, as the unit reads it.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(in super::super) struct Block {
+    /// `[step][plane][token][column]`
+    pub(super) codes: [[[[i8; STEP]; TOKENS]; PLANES]; STEPS],
+    /// What a code of one is worth.
+    pub(super) steps: [f32; TOKENS],
+}
+
+impl Block {
+    /// Of tokens that are zero.
+    pub const EMPTY: Block = Block { codes: [[[[0; STEP]; TOKENS]; PLANES]; STEPS], steps: [0.0; TOKENS] };
+}
+
+/// `[spans, blocks of 16 tokens]` of `x`, rows of `n_cols`. What is missing of the last span and the last block is zero.
+pub(in super::super) fn quantize<'t>(
+    team: &'t Team,
+    buffers: &'t Buffers<Block>,
+    x: &[f32],
+    n_cols: usize,
+) -> Buffer<'t, Block> {
+    let level = Level::best();
+    let n_tokens = x.len() / n_cols;
+    let n_blocks = n_tokens.div_ceil(TOKENS);
+    let mut blocks = buffers.take(n_blocks * n_cols.div_ceil(SPAN), Block::EMPTY);
+    team.for_each_chunk(&mut blocks, 1, |i, block| {
+        let (span, first) = (i / n_blocks, i % n_blocks * TOKENS);
+        let columns = span * SPAN..((span + 1) * SPAN).min(n_cols);
+        for t in 0..TOKENS {
+            let x = if first + t < n_tokens { &x[(first + t) * n_cols..][columns.clone()] } else { &[] };
+            put(level, x, t, &mut block[0]);
+        }
+    });
+    blocks
+}
+
+compiled_per_level!(put = quantize_token [] (x: &[f32], t: usize, block: &mut Block));
+
+/// Makes `x` token `t` of `block`. NaN and infinity make the whole span NaN.
+#[inline(always)]
+fn quantize_token(x: &[f32], t: usize, block: &mut Block) {
+    /// Where the distance between two f32 is 1.
+    const ROUND: f32 = 1.5 * (1 << 23) as f32;
+    let mut padded = [0.0; SPAN];
+    padded[..x.len()].copy_from_slice(x);
+    let mut largest = [0u32; 16];
+    for x in padded.as_chunks::<16>().0 {
+        for lane in 0..16 {
+            // Without its sign a float orders like its bits, NaN above all.
+            largest[lane] = largest[lane].max(x[lane].to_bits() & 0x7fff_ffff);
+        }
+    }
+    let largest = f32::from_bits(largest.into_iter().fold(0, u32::max));
+    block.steps[t] = if largest.is_finite() { largest / LARGEST } else { f32::NAN };
+    // Below this, the reciprocal of a step overflows; such a span is as good as zero.
+    let inverse = if largest > 1e-30 { LARGEST / largest } else { 0.0 };
+    for (x, codes) in padded.as_chunks::<STEP>().0.iter().zip(&mut block.codes) {
+        // Loops of one kind of step each, which the compiler makes vectors of.
+        let mut whole = [0u32; STEP];
+        for i in 0..STEP {
+            // The last 16 bits are the number's, with its sign.
+            whole[i] = (x[i] * inverse + ROUND).to_bits();
+        }
+        let (mut high, mut low) = ([0i8; STEP], [0i8; STEP]);
+        for i in 0..STEP {
+            high[i] = (whole[i].wrapping_add(128) >> 8) as i8;
+            low[i] = whole[i] as i8;
+        }
+        (codes[0][t], codes[1][t]) = (high, low);
+    }
+}
