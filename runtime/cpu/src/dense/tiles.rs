@@ -132,24 +132,24 @@ impl Tiles {
         }
         let x = x.floats.tokens(team, x.x, self.n_cols);
         let out = Columns::new(out, self.n_rows);
-        team.for_each_range(self.n_strips(), |strips| {
-            SCRATCH.with_borrow_mut(|scratch| {
-                scratch.fit(x);
-                for first in (0..x.len()).step_by(CHUNK) {
-                    let tokens = first..(first + CHUNK).min(x.len());
-                    for strip in strips.clone() {
+        for first in (0..x.len()).step_by(CHUNK) {
+            let tokens = first..(first + CHUNK).min(x.len());
+            team.for_each_index(self.n_strips(), |strips| {
+                SCRATCH.with_borrow_mut(|scratch| {
+                    scratch.fit(tokens.len());
+                    for strip in strips {
                         let sums = &mut scratch.sums[..tokens.len()];
                         self.products(strip, x, tokens.clone(), bias, &mut scratch.panel, sums);
                         let rows = self.strip_rows(strip);
                         for (token, sums) in tokens.clone().zip(sums) {
-                            // SAFETY: ranges given to different threads have no strip in common, so their rows are distinct.
+                            // SAFETY: each strip is given to one thread, so their rows are distinct.
                             let out = unsafe { out.part(token, rows.clone()) };
                             out.copy_from_slice(&sums[..rows.len()]);
                         }
                     }
-                }
+                });
             });
-        });
+        }
     }
 
     /// The products of a strip with `tokens`, to `sums`.
@@ -245,9 +245,8 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes room for products with these tokens.
-    fn fit(&mut self, x: &Tokens<'_, '_>) {
-        let n_tokens = x.len().min(CHUNK);
+    /// Makes room for products with so many tokens.
+    fn fit(&mut self, n_tokens: usize) {
         if self.sums.len() < n_tokens {
             self.sums.resize(n_tokens, [0.0; ROWS]);
         }

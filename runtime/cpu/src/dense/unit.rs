@@ -49,16 +49,16 @@ impl Tiles {
     /// As [`forward`](Tiles::forward).
     pub(super) fn forward_on_unit(&self, team: &Team, x: &Planes<'_>, bias: Option<&[f32]>, out: &mut [f32]) {
         let out = &Columns::new(out, self.n_rows);
-        team.for_each_range(self.n_strips(), |strips| {
+        team.for_each_index(self.n_strips().div_ceil(STRIPS), |groups| {
             let unit = &Unit::new(self.level);
             SCRATCH.with_borrow_mut(|scratch| {
                 if !is_in_steps(self.stored, self.n_rows, self.n_cols) {
                     scratch.fit_unit();
                 }
-                for first in strips.clone().step_by(STRIPS) {
-                    let group = first..(first + STRIPS).min(strips.end);
-                    // SAFETY: ranges given to different threads have no strip in common, so their rows are distinct.
-                    unsafe { self.group_on_unit(unit, group, x, bias, out, scratch) };
+                for group in groups {
+                    let strips = group * STRIPS..((group + 1) * STRIPS).min(self.n_strips());
+                    // SAFETY: each group is given to one thread, so their rows are distinct.
+                    unsafe { self.group_on_unit(unit, strips, x, bias, out, scratch) };
                 }
             });
         });
