@@ -155,23 +155,23 @@ pub(super) fn unpack<S: Scheme>(tile: &[u8], fields: &<S::Header as Header>::Fie
 
 /// How far ahead weights are asked for: into the second-level cache, which can wait for three times as many lines at once as the first, and
 /// from there into the first.
-const FAR_BYTES: usize = 16 * 1024;
+pub(super) const FAR_BYTES: usize = 16 * 1024;
 const NEAR_BYTES: usize = 1024;
 
-/// Asks for the `n` bytes that lie [`FAR_BYTES`] and [`NEAR_BYTES`] behind the start of `at`. Tiles follow one another in the order in which
+/// Asks for the `n` bytes that lie `far_bytes` and [`NEAR_BYTES`] behind the start of `at`. Tiles follow one another in the order in which
 /// they are read.
 #[inline(always)]
-pub(super) fn prefetch(at: &[u8], n: usize) {
+pub(super) fn prefetch(at: &[u8], n: usize, far_bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in (0..n).step_by(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
         let at: *const i8 = at.as_ptr().wrapping_add(line).cast();
         // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
         unsafe {
-            _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(FAR_BYTES));
+            _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(far_bytes));
             _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(NEAR_BYTES));
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (at, n, FAR_BYTES, NEAR_BYTES);
+    let _ = (at, n, far_bytes, NEAR_BYTES);
 }

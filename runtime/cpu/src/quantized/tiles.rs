@@ -21,7 +21,7 @@ use super::{
     q5::{Q5_0, Q5_1},
     q6_k::Q6K,
     q8::Q8_0,
-    scheme::{self, Form, Header, Lanes, Panel, ROWS, Scheme},
+    scheme::{self, Form, Header, Panel, ROWS, Scheme},
 };
 use crate::{
     activations::Activations,
@@ -108,6 +108,11 @@ impl Tiles {
         self.n_rows.div_ceil(ROWS)
     }
 
+    /// Pairs of tiles, which kernels take side by side; the last may be a single one.
+    fn n_pairs(&self) -> usize {
+        self.n_tiles().div_ceil(TILES)
+    }
+
     pub(super) fn form(&self) -> Form {
         with_scheme!(self.dtype, S => S::FORM, unreachable!("tiles are only made of types that have a scheme"))
     }
@@ -187,7 +192,7 @@ impl Tiles {
 
     /// Calls `work` on each thread with the tiles that are its own, as many at a time as a kernel takes.
     fn for_each_pair(&self, team: &Team, work: impl Fn(&mut dyn Iterator<Item = Range<usize>>, &mut Scratch) + Sync) {
-        team.for_each_range(self.n_tiles().div_ceil(TILES), |pairs| {
+        team.for_each_range(self.n_pairs(), |pairs| {
             let mut tiles = pairs.map(|pair| pair * TILES..((pair + 1) * TILES).min(self.n_tiles()));
             SCRATCH.with_borrow_mut(|scratch| work(&mut tiles, scratch));
         });
@@ -201,7 +206,7 @@ impl Tiles {
         tiles: Range<usize>,
         bias: Option<&[f32]>,
         out: &Columns<'_>,
-        Scratch { panels, sums, .. }: &mut Scratch,
+        Scratch { panels, sums }: &mut Scratch,
         accumulate: impl Fn(&[&[Panel]], Range<usize>, &mut [Sums]),
     ) {
         let n_groups = self.n_groups();
@@ -258,14 +263,12 @@ pub(crate) fn forward_all<'t, const N: usize>(
 /// What a thread works with. One for the life of the thread, so that no product allocates.
 struct Scratch {
     panels: Vec<Panel>,
-    /// One for each token, of [`TILES`] tiles or of one.
+    /// One for each token.
     sums: Vec<Sums>,
-    lanes: Vec<Lanes>,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> =
-        const { RefCell::new(Scratch { panels: Vec::new(), sums: Vec::new(), lanes: Vec::new() }) };
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { panels: Vec::new(), sums: Vec::new() }) };
 }
 
 /// As much as both have. That of whole tiles is a few moves of registers and not a call.
@@ -305,6 +308,7 @@ fn unpack_each<S: Scheme>(tile: &[u8], first: usize, panels: &mut [Panel]) {
             scheme::prefetch(
                 &block[S::Header::BYTES + (within + i) * S::GROUP_BYTES..],
                 S::TILE_BYTES * GROUP / S::BLOCK_LEN,
+                scheme::FAR_BYTES,
             );
             scheme::unpack::<S>(block, &fields, within + i, panel);
         }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{
-    super::scheme::{Header, Scheme, prefetch},
+    super::scheme::{FAR_BYTES, Header, Scheme, prefetch},
     avx512::load_f32,
     straight::vector,
     *,
@@ -79,13 +79,14 @@ impl Unit {
         }
     }
 
-    /// Adds the products of a `tile` with the tokens of `x`, `[n_tokens / 8, groups]`, to `sums`, one for each token.
+    /// Adds the products of two `tiles`, one behind the other in memory or twice the same, with the tokens of `x`, `[n_tokens / 8, groups]`, to
+    /// `sums`, one for each token.
     ///
     /// # Panics
     /// If the numbers of groups or tokens differ.
-    pub fn accumulate<S: Scheme>(&mut self, tile: &[u8], x: &[Block], sums: &mut [Lanes]) {
-        let n_groups = tile.len() / S::TILE_BYTES * (S::BLOCK_LEN / GROUP);
-        assert!(sums.len() == self.n_tokens, "a sum for every token");
+    pub fn accumulate<S: Scheme>(&mut self, tiles: [&[u8]; TILES], x: &[Block], sums: &mut [Sums]) {
+        let n_groups = tiles[0].len() / S::TILE_BYTES * (S::BLOCK_LEN / GROUP);
+        assert!(tiles[0].len() == tiles[1].len() && sums.len() == self.n_tokens, "a sum for every token");
         assert!(x.len() == n_groups * self.n_tokens.div_ceil(TOKENS), "as many groups for every block of tokens");
         if n_groups == 0 {
             return;
@@ -96,11 +97,12 @@ impl Unit {
             // SAFETY: there is a unit, so the processor has the instruction sets.
             unsafe {
                 if !second.is_empty() {
-                    multiply_tile::<S, 2, TOKENS>(tile, [first, second], sums, &mut self.pipeline);
+                    multiply_tiles::<S, 1, BLOCKS, TOKENS>([tiles[0]], [first, second], sums, 0, &mut self.pipeline);
+                    multiply_tiles::<S, 1, BLOCKS, TOKENS>([tiles[1]], [first, second], sums, 1, &mut self.pipeline);
                 } else if self.n_tokens > TOKENS / 2 {
-                    multiply_tile::<S, 1, TOKENS>(tile, [first], sums, &mut self.pipeline);
+                    multiply_tiles::<S, TILES, 1, TOKENS>(tiles, [first], sums, 0, &mut self.pipeline);
                 } else {
-                    multiply_tile::<S, 1, { TOKENS / 2 }>(tile, [first], sums, &mut self.pipeline);
+                    multiply_tiles::<S, TILES, 1, { TOKENS / 2 }>(tiles, [first], sums, 0, &mut self.pipeline);
                 }
             }
         }
@@ -117,79 +119,111 @@ impl Drop for Unit {
 const STORED: usize = 2;
 const TAKEN: usize = 3;
 
-/// What is on its way between memory, the unit and the vector registers.
+/// What is on its way between memory, the unit and the vector registers: as little as can be, since tokens and weights pass through the
+/// first-level cache beside it.
 #[repr(C, align(64))]
 struct Pipeline {
-    /// A group is unpacked while the one before it is multiplied, and its scales are kept until its products are taken.
-    panels: [Panel; 8],
-    /// By part and block of tokens.
-    products: [[Products; BLOCKS]; 4],
+    /// By group and tile: unpacked while the one before it is multiplied, and its scales kept until its products are taken.
+    panels: [[Panel; TILES]; KEPT],
+    /// By part, and tile or block of tokens: the group that is stored and the one before it.
+    products: [[Products; SIDES]; 4],
 }
 
 /// Sums of a part, which is a group's columns or half of them.
 type Products = [[[i32; ROWS]; PLANES]; TOKENS];
 
-impl Pipeline {
-    const EMPTY: Pipeline =
-        Pipeline { panels: [const { Panel::EMPTY }; 8], products: [[[[[0; ROWS]; PLANES]; TOKENS]; BLOCKS]; 4] };
+/// Groups from the one that is unpacked to the one that is taken.
+const KEPT: usize = TAKEN + 2;
 
-    fn panel(&mut self, group: usize) -> &mut Panel {
-        &mut self.panels[group % 8]
+/// Products side by side: of two tiles with a block, or of a tile with two blocks.
+const SIDES: usize = 2;
+
+impl Pipeline {
+    const EMPTY: Pipeline = Pipeline {
+        panels: [const { [const { Panel::EMPTY }; TILES] }; KEPT],
+        products: [[[[[0; ROWS]; PLANES]; TOKENS]; SIDES]; 4],
+    };
+
+    fn panel(&mut self, group: usize, tile: usize) -> &mut Panel {
+        &mut self.panels[group % KEPT][tile]
     }
 
-    fn products(&mut self, part: usize, block: usize) -> &mut Products {
-        &mut self.products[part % 4][block]
+    fn products<S: Scheme>(&mut self, part: usize, side: usize) -> &mut Products {
+        &mut self.products[part % (2 * parts::<S>())][side]
     }
 }
 
-/// `T` is what the registers are set up for; there may be fewer `sums`, and the tokens beyond them are zero.
+/// Two tiles with a block of tokens, or a tile, of which the sums are those at `column`, with two blocks. `T` is what the registers are set
+/// up for; there may be fewer `sums`, and the tokens beyond them are zero.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn multiply_tile<S: Scheme, const N: usize, const T: usize>(
-    tile: &[u8],
-    x: [&[Block]; N],
-    sums: &mut [Lanes],
+fn multiply_tiles<S: Scheme, const N_TILES: usize, const N_BLOCKS: usize, const T: usize>(
+    tiles: [&[u8]; N_TILES],
+    x: [&[Block]; N_BLOCKS],
+    sums: &mut [Sums],
+    column: usize,
     pipeline: &mut Pipeline,
 ) {
-    let mut acc = [[_mm512_setzero_ps(); T]; N];
-    for n in 0..N {
-        for t in 0..T {
-            if let Some(sums) = sums.get(n * T + t) {
-                acc[n][t] = load_f32(sums);
+    let mut acc = [[_mm512_setzero_ps(); T]; SIDES];
+    for tile in 0..N_TILES {
+        for block in 0..N_BLOCKS {
+            for t in 0..T {
+                if let Some(sums) = sums.get(block * T + t) {
+                    acc[tile + block][t] = load_f32(&sums[column + tile]);
+                }
             }
         }
     }
     let n_groups = x[0].len();
     let of_group = parts::<S>();
     let n_parts = n_groups * of_group;
-    let mut fields = S::Header::fields(tile);
+    let mut fields = [S::Header::fields(tiles[0]), S::Header::fields(tiles[N_TILES - 1])];
     for i in 0..n_parts + of_group + TAKEN {
         if i % of_group == 0 && i / of_group < n_groups {
-            let g = i / of_group;
-            unpack::<S>(tile, g, &mut fields, pipeline.panel(g));
+            for tile in 0..N_TILES {
+                let g = i / of_group;
+                // SAFETY: they are this function's.
+                unsafe { unpack::<S, N_TILES>(tiles[tile], g, &mut fields[tile], pipeline.panel(g, tile)) };
+            }
         }
         let Some(i) = i.checked_sub(of_group) else { continue };
-        for n in 0..N {
-            // Of two blocks, the one takes the register that the other has left.
-            if (STORED..n_parts + STORED).contains(&i) {
-                store(register::<N>(i - STORED, n), pipeline.products(i - STORED, n));
-            }
-            if i < n_parts {
-                let (g, part) = (i / of_group, i % of_group);
-                multiply(register::<N>(i, n), n == 0, i % 2, pipeline.panel(g), &x[n][g], part);
+        for tile in 0..N_TILES {
+            for block in 0..N_BLOCKS {
+                let side = tile + block;
+                // The one takes the C that the other has left.
+                if (STORED..n_parts + STORED).contains(&i) {
+                    store(SIDES * (i % 2) + side, pipeline.products::<S>(i - STORED, side));
+                }
+                if i < n_parts {
+                    let (g, part) = (i / of_group, i % of_group);
+                    // What both sides share is loaded once for them, in turns into one register and the other.
+                    let (a, b) = if N_TILES > 1 { (i % 2, tile) } else { (block, i % 2) };
+                    if tile == 0 {
+                        load_a(a, &x[block][g], part);
+                    }
+                    if block == 0 {
+                        load_b(b, pipeline.panel(g, tile), part);
+                    }
+                    multiply::<N_TILES>(i % 2, side);
+                }
             }
         }
         if i >= TAKEN && (i - TAKEN) % of_group == of_group - 1 {
             let g = (i - TAKEN) / of_group;
-            for n in 0..N {
-                take::<S, T>(g, n, &x[n][g], pipeline, &mut acc[n]);
+            for tile in 0..N_TILES {
+                for block in 0..N_BLOCKS {
+                    let side = tile + block;
+                    take::<S, T>(g, tile, side, &x[block][g], pipeline, &mut acc[side]);
+                }
             }
         }
     }
-    for n in 0..N {
-        for t in 0..T {
-            if let Some(sums) = sums.get_mut(n * T + t) {
-                // SAFETY: the array is as long as the register.
-                unsafe { _mm512_storeu_ps(sums.as_mut_ptr(), acc[n][t]) };
+    for tile in 0..N_TILES {
+        for block in 0..N_BLOCKS {
+            for t in 0..T {
+                if let Some(sums) = sums.get_mut(block * T + t) {
+                    // SAFETY: the array is as long as the register.
+                    unsafe { _mm512_storeu_ps(sums[column + tile].as_mut_ptr(), acc[tile + block][t]) };
+                }
             }
         }
     }
@@ -200,45 +234,61 @@ const fn parts<S: Scheme>() -> usize {
     if matches!(S::FORM, Form::OffsetOfHalves(_)) { 2 } else { 1 }
 }
 
-/// Which C holds the sums of part `i` and a block, of `N`.
-const fn register<const N: usize>(i: usize, block: usize) -> usize {
-    if N == 1 { i % 4 } else { 2 * (i % 2) + block }
-}
-
-/// Unpacks group `g`, its codes less their offset.
-#[inline]
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn unpack<S: Scheme>(tile: &[u8], g: usize, fields: &mut <S::Header as Header>::Fields, panel: &mut Panel) {
+/// Unpacks group `g` of one of `N_TILES`, its codes less their offset.
+///
+/// As a call it would have all sums spilled, and only what has no instruction set of its own can be told to be none.
+///
+/// # Safety
+/// The processor must have the instruction sets of `multiply_tiles`.
+#[inline(always)]
+unsafe fn unpack<S: Scheme, const N_TILES: usize>(
+    tile: &[u8],
+    g: usize,
+    fields: &mut <S::Header as Header>::Fields,
+    panel: &mut Panel,
+) {
     let of_block = S::BLOCK_LEN / GROUP;
     let block = &tile[g / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
     if g.is_multiple_of(of_block) {
         *fields = S::Header::fields(block);
     }
     let codes = &block[S::Header::BYTES + g % of_block * S::GROUP_BYTES..][..S::GROUP_BYTES];
-    prefetch(codes, S::TILE_BYTES / of_block);
+    // Behind the end of this tile comes one that is under way too.
+    let far_bytes = FAR_BYTES / N_TILES;
+    let is_behind = g * (S::TILE_BYTES / of_block) + far_bytes >= tile.len();
+    prefetch(codes, S::TILE_BYTES / of_block, far_bytes + if is_behind { (N_TILES - 1) * tile.len() } else { 0 });
     S::Header::unpack(block, fields, g % of_block, panel);
-    let offset = _mm512_set1_epi8(S::FORM.offset() as i8);
-    for k in 0..8 {
-        let w = _mm512_sub_epi8(vector::<S>(codes.as_chunks().0, k), offset);
-        // SAFETY: the array is as long as the register.
-        unsafe { _mm512_storeu_si512(panel.codes[k].as_mut_ptr().cast(), w) };
+    // SAFETY: the caller answers for the instruction sets, and the arrays are as long as the register.
+    unsafe {
+        let offset = _mm512_set1_epi8(S::FORM.offset() as i8);
+        for k in 0..8 {
+            let w = _mm512_sub_epi8(vector::<S>(codes.as_chunks().0, k), offset);
+            _mm512_storeu_si512(panel.codes[k].as_mut_ptr().cast(), w);
+        }
     }
 }
 
-/// Adds group `g`'s products with a block of tokens to their sums.
+/// Adds group `g`'s products of a tile with a block of tokens, which are on one `side`, to their sums.
 #[inline]
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn take<S: Scheme, const T: usize>(g: usize, block: usize, x: &Block, pipeline: &mut Pipeline, acc: &mut [__m512; T]) {
-    let panel = pipeline.panel(g);
+fn take<S: Scheme, const T: usize>(
+    g: usize,
+    tile: usize,
+    side: usize,
+    x: &Block,
+    pipeline: &mut Pipeline,
+    acc: &mut [__m512; T],
+) {
+    let panel = pipeline.panel(g, tile);
     let scales = [load_f32(&panel.scales[0]), load_f32(&panel.scales[1])];
     let minima = load_f32(&panel.minima);
     for t in 0..T {
         let mut product;
         if let Form::OffsetOfHalves(_) = S::FORM {
-            product = _mm512_mul_ps(sum(pipeline.products(2 * g, block), t), scales[0]);
-            product = _mm512_fmadd_ps(sum(pipeline.products(2 * g + 1, block), t), scales[1], product);
+            product = _mm512_mul_ps(sum(pipeline.products::<S>(2 * g, side), t), scales[0]);
+            product = _mm512_fmadd_ps(sum(pipeline.products::<S>(2 * g + 1, side), t), scales[1], product);
         } else {
-            product = _mm512_mul_ps(sum(pipeline.products(g, block), t), scales[0]);
+            product = _mm512_mul_ps(sum(pipeline.products::<S>(g, side), t), scales[0]);
         }
         acc[t] = _mm512_fmadd_ps(product, _mm512_set1_ps(x.scales[t]), acc[t]);
         if let Form::Minimum = S::FORM {
@@ -258,46 +308,77 @@ fn sum(products: &Products, t: usize) -> __m512 {
     _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32::<8>(first), second))
 }
 
-/// Starts the product of a group's columns, or of the half `part` of them, with a block of tokens into C number `c`. B is one of two, `b`,
-/// and is loaded `with_b` and else is there already.
+/// Runs `$macro!` with the name of register `$first + $n`, for `$n` of 0 and 1.
+macro_rules! with_register {
+    ($n:expr, $first:literal, $second:literal, $macro:ident) => {
+        if $n == 0 { $macro!($first) } else { $macro!($second) }
+    };
+}
+
+/// Loads a group of a block of tokens, or the half `part` of it, into one of the two A.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn multiply(c: usize, with_b: bool, b: usize, panel: &Panel, x: &Block, part: usize) {
+fn load_a(a: usize, x: &Block, part: usize) {
     let x: *const i8 = &raw const x.codes[0][0][GROUP / 2 * part];
-    let panel = &raw const panel.codes[4 * part];
-    macro_rules! multiply {
-        ($c:literal, $a:literal, $b:literal) => {{
-            if with_b {
-                asm!(
-                    concat!("tileloadd ", $b, ", [{b} + {row}]"),
-                    b = in(reg) panel,
-                    row = in(reg) 64usize,
-                    options(nostack, preserves_flags),
-                );
-            }
+    macro_rules! load {
+        ($a:literal) => {
             asm!(
-                concat!("tilezero ", $c),
                 concat!("tileloadd ", $a, ", [{x} + {row}]"),
-                concat!("tdpbssd ", $c, ", ", $a, ", ", $b),
                 x = in(reg) x,
                 row = in(reg) GROUP,
-                options(nostack, preserves_flags),
-            );
-        }};
+                options(nostack, preserves_flags, readonly),
+            )
+        };
     }
     // SAFETY: the registers have the shapes that `Unit::set_up` gave them. A's rows are the 32 bytes of each plane of each token, or 16 of them
-    // from `16 * part` on. B's rows are the 64 bytes of the panel's vectors, all eight or four from `4 * part` on. The compiler has no
-    // values that it would keep in these registers, so they last from one of these blocks to the next.
+    // from `16 * part` on. The compiler has no values that it would keep in these registers, so they last from one of these blocks of
+    // assembly to the next.
+    unsafe { with_register!(a, "tmm4", "tmm5", load) }
+}
+
+/// Loads a group of a tile, or the half `part` of it, into one of the two B.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_b(b: usize, panel: &Panel, part: usize) {
+    let panel = &raw const panel.codes[4 * part];
+    macro_rules! load {
+        ($b:literal) => {
+            asm!(
+                concat!("tileloadd ", $b, ", [{panel} + {row}]"),
+                panel = in(reg) panel,
+                row = in(reg) 64usize,
+                options(nostack, preserves_flags, readonly),
+            )
+        };
+    }
+    // SAFETY: as in `load_a`. B's rows are the 64 bytes of the panel's vectors, all eight or four from `4 * part` on.
+    unsafe { with_register!(b, "tmm6", "tmm7", load) }
+}
+
+/// Starts the product of a part that is `odd` or not into the C of a `side`, from the A and B that `multiply_tiles` has loaded for them.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn multiply<const N_TILES: usize>(odd: usize, side: usize) {
+    macro_rules! multiply {
+        ($c:literal, $a:literal, $b:literal) => {
+            asm!(
+                concat!("tilezero ", $c),
+                concat!("tdpbssd ", $c, ", ", $a, ", ", $b),
+                options(nostack, preserves_flags, nomem),
+            )
+        };
+    }
+    // SAFETY: as in `load_a`.
     unsafe {
-        match (c, b) {
-            (0, 0) => multiply!("tmm0", "tmm4", "tmm6"),
-            (1, 0) => multiply!("tmm1", "tmm5", "tmm6"),
-            (2, 0) => multiply!("tmm2", "tmm4", "tmm6"),
-            (3, 0) => multiply!("tmm3", "tmm5", "tmm6"),
-            (0, _) => multiply!("tmm0", "tmm4", "tmm7"),
-            (1, _) => multiply!("tmm1", "tmm5", "tmm7"),
-            (2, _) => multiply!("tmm2", "tmm4", "tmm7"),
-            _ => multiply!("tmm3", "tmm5", "tmm7"),
+        match (N_TILES, odd, side) {
+            (1, 0, 0) => multiply!("tmm0", "tmm4", "tmm6"),
+            (1, 0, _) => multiply!("tmm1", "tmm5", "tmm6"),
+            (1, _, 0) => multiply!("tmm2", "tmm4", "tmm7"),
+            (1, _, _) => multiply!("tmm3", "tmm5", "tmm7"),
+            (_, 0, 0) => multiply!("tmm0", "tmm4", "tmm6"),
+            (_, 0, _) => multiply!("tmm1", "tmm4", "tmm7"),
+            (_, _, 0) => multiply!("tmm2", "tmm5", "tmm6"),
+            (_, _, _) => multiply!("tmm3", "tmm5", "tmm7"),
         }
     }
 }
@@ -316,7 +397,7 @@ fn store(c: usize, products: &mut Products) {
             )
         };
     }
-    // SAFETY: as in `multiply`. C's rows are the 64 bytes of `products`' innermost arrays, of which there are as many as C may have rows.
+    // SAFETY: as in `load_a`. C's rows are the 64 bytes of `products`' innermost arrays, of which there are as many as C may have rows.
     unsafe {
         match c {
             0 => store!("tmm0"),
@@ -380,25 +461,29 @@ mod tests {
         let mut state = 5;
         for (n_blocks, n_tokens) in (1..=3).flat_map(|n_blocks| (1..=33).map(move |n_tokens| (n_blocks, n_tokens))) {
             let Some(mut unit) = Unit::new(n_tokens) else { return };
-            let (tile, of_block) = (tile::<S>(n_blocks, &mut state), S::BLOCK_LEN / GROUP);
+            let tiles = [(); TILES].map(|()| tile::<S>(n_blocks, &mut state));
+            let of_block = S::BLOCK_LEN / GROUP;
             let n_groups = n_blocks * of_block;
-            let mut panels = vec![Panel::EMPTY; n_groups];
-            for (block, panels) in tile.chunks_exact(S::TILE_BYTES).zip(panels.chunks_exact_mut(of_block)) {
-                let fields = S::Header::fields(block);
-                panels.iter_mut().enumerate().for_each(|(g, panel)| scheme::unpack::<S>(block, &fields, g, panel));
-            }
+            let panels = tiles.each_ref().map(|tile| {
+                let mut panels = vec![Panel::EMPTY; n_groups];
+                for (block, panels) in tile.chunks_exact(S::TILE_BYTES).zip(panels.chunks_exact_mut(of_block)) {
+                    let fields = S::Header::fields(block);
+                    panels.iter_mut().enumerate().for_each(|(g, panel)| scheme::unpack::<S>(block, &fields, g, panel));
+                }
+                panels
+            });
             let x = tokens(n_tokens, n_groups);
             let slices: Vec<&[Group]> = x.iter().map(Vec::as_slice).collect();
-            let mut expected = vec![[[0.25; ROWS], [0.0; ROWS]]; n_tokens];
-            scalar::accumulate(S::FORM, &[&panels], &slices, &mut expected);
+            let before = vec![[[0.25; ROWS], [-0.75; ROWS]]; n_tokens];
+            let mut expected = before.clone();
+            scalar::accumulate(S::FORM, &panels.each_ref().map(Vec::as_slice), &slices, &mut expected);
             let mut blocks = vec![Block::EMPTY; n_tokens.div_ceil(TOKENS) * n_groups];
             for (t, x) in x.iter().enumerate() {
                 let blocks = &mut blocks[t / TOKENS * n_groups..];
                 blocks.iter_mut().zip(x).for_each(|(block, group)| block.put(t % TOKENS, group));
             }
-            let mut found = vec![[0.25; ROWS]; n_tokens];
-            unit.accumulate::<S>(&tile, &blocks, &mut found);
-            let expected: Vec<Lanes> = expected.iter().map(|sums| sums[0]).collect();
+            let mut found = before;
+            unit.accumulate::<S>(tiles.each_ref().map(Vec::as_slice), &blocks, &mut found);
             assert_eq!(found, expected, "{:?} of {} bits, {n_tokens} tokens, {n_groups} groups", S::FORM, S::BITS);
         }
     }

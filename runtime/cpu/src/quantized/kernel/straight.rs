@@ -8,7 +8,7 @@
 use std::arch::x86_64::*;
 
 use super::{
-    super::scheme::{Header, Scheme, prefetch},
+    super::scheme::{FAR_BYTES, Header, Scheme, prefetch},
     avx512::{load, load_f32},
     *,
 };
@@ -23,7 +23,7 @@ pub fn accumulate<S: Scheme>(tile: &[u8], x: &[Group], sums: &mut Lanes) {
         let fields = S::Header::fields(block);
         for (g, x) in x.iter().enumerate() {
             let codes = &block[S::Header::BYTES + g * S::GROUP_BYTES..][..S::GROUP_BYTES];
-            prefetch(codes, S::TILE_BYTES * GROUP / S::BLOCK_LEN);
+            prefetch(codes, S::TILE_BYTES * GROUP / S::BLOCK_LEN, FAR_BYTES);
             S::Header::unpack(block, &fields, g, &mut panel);
             acc = group::<S>(codes, &panel, x, acc);
         }

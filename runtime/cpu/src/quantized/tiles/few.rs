@@ -37,34 +37,37 @@ pub(super) fn forward<'t, const N: usize>(team: &'t Team, x: &Activations<'_, 't
         _ => Tokens::Few(x.codes.blocks(team, x.x, n_cols)),
     };
     let outs = projections.map(|p| Out { tiles: p.tiles, bias: p.bias, out: Columns::new(p.out, p.tiles.n_rows) });
-    let n_tiles = outs.iter().map(|out| out.tiles.n_tiles()).sum();
-    team.for_each_index(n_tiles, |indices| {
-        SCRATCH.with_borrow_mut(|Scratch { lanes: sums, .. }| {
+    let n_pairs = outs.iter().map(|out| out.tiles.n_pairs()).sum();
+    team.for_each_index(n_pairs, |indices| {
+        SCRATCH.with_borrow_mut(|Scratch { sums, .. }| {
             let mut unit = None;
             for i in indices {
-                let (out, tile) = find(&outs, i);
-                let (tiles, rows) = (out.tiles, tile * ROWS..((tile + 1) * ROWS).min(out.tiles.n_rows));
-                let mut first = [0.0; ROWS];
+                let (out, pair) = find(&outs, i);
+                let tiles = pair * TILES..((pair + 1) * TILES).min(out.tiles.n_tiles());
+                let rows = tiles.start * ROWS..(tiles.end * ROWS).min(out.tiles.n_rows);
+                let mut first: Sums = [[0.0; ROWS]; TILES];
                 if let Some(bias) = out.bias {
-                    copy(&bias[rows.clone()], &mut first);
+                    copy(&bias[rows.clone()], first.as_flattened_mut());
                 }
                 sums.clear();
                 sums.resize(n_tokens, first);
-                let bytes = tiles.tile(tile);
+                let bytes = [tiles.start, tiles.end - 1].map(|tile| out.tiles.tile(tile));
                 match x {
-                    // SAFETY: a level is only made where the processor has its instruction sets.
-                    Tokens::One(x) => with_scheme!(tiles.dtype, S => unsafe {
-                        straight::accumulate::<S>(bytes, x, &mut sums[0]);
-                    }, ()),
+                    Tokens::One(x) => {
+                        for (bytes, sums) in bytes.iter().zip(&mut sums[0]).take(tiles.len()) {
+                            // SAFETY: a level is only made where the processor has its instruction sets.
+                            with_scheme!(out.tiles.dtype, S => unsafe { straight::accumulate::<S>(bytes, x, sums) }, ());
+                        }
+                    }
                     Tokens::Few(x) => {
                         let new = || amx::Unit::new(n_tokens).expect("the level is only chosen where there is a unit");
                         let unit = unit.get_or_insert_with(new);
-                        with_scheme!(tiles.dtype, S => unit.accumulate::<S>(bytes, x, sums), ());
+                        with_scheme!(out.tiles.dtype, S => unit.accumulate::<S>(bytes, x, sums), ());
                     }
                 }
                 for (token, sums) in sums.iter().enumerate() {
                     // SAFETY: each thread has other indices, so these rows are nobody else's.
-                    copy(sums, unsafe { out.out.part(token, rows.clone()) });
+                    copy(sums.as_flattened(), unsafe { out.out.part(token, rows.clone()) });
                 }
             }
         });
@@ -78,14 +81,14 @@ struct Out<'a> {
     out: Columns<'a>,
 }
 
-/// Which tile of which projection is the `i`-th of all.
+/// Which pair of tiles of which projection is the `i`-th of all.
 fn find<'a, 'b>(outs: &'a [Out<'b>], i: usize) -> (&'a Out<'b>, usize) {
-    let mut tile = i;
+    let mut pair = i;
     for out in outs {
-        match tile.checked_sub(out.tiles.n_tiles()) {
-            Some(beyond) => tile = beyond,
-            None => return (out, tile),
+        match pair.checked_sub(out.tiles.n_pairs()) {
+            Some(beyond) => pair = beyond,
+            None => return (out, pair),
         }
     }
-    unreachable!("an index of a tile")
+    unreachable!("an index of a pair")
 }
