@@ -55,13 +55,15 @@ impl<'a> Columns<'a> {
 }
 
 /// Rows of successive tokens, which one thread has to itself.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only a matrix unit looks into it"))]
 pub(crate) struct Cell<'a> {
     out: &'a Columns<'a>,
     tokens: Range<usize>,
     rows: Range<usize>,
 }
 
-impl<'a> Cell<'a> {
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "as above"))]
+impl Cell<'_> {
     /// Cuts `out`, `[tokens, n_rows]`, into cells of `len.0` tokens (the last may be of fewer) and `len.1` rows, which must divide `n_rows`, and calls
     /// `work(first token, first row, cell)` for each. Each thread takes the next when it is done with one, the last tokens first.
     pub fn for_each(

@@ -5,6 +5,7 @@ use crate::{cache::LayerCache, columns::Cell};
 
 pub(super) const QUERIES: usize = usize::MAX;
 
+#[expect(dead_code, reason = "nobody looks at them")]
 pub(super) struct Keys<'a> {
     pub scores: Scores,
     pub cache: &'a LayerCache,

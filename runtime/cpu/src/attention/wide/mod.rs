@@ -241,9 +241,7 @@ impl Workspace {
                 let factor = 1.0 / self.rows[tile].sum(token % SIDE);
                 for (part, out) in out.chunks_mut(SIDE).enumerate() {
                     let mixed = &self.mixtures[tile * n_parts + part].0[token % SIDE];
-                    for (out, mixed) in out.iter_mut().zip(mixed) {
-                        *out = mixed * factor;
-                    }
+                    panel::put_scaled(mixed, factor, out);
                 }
             }
         }

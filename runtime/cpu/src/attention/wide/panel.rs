@@ -66,6 +66,21 @@ pub(super) fn put_values(values: &[[f32; LANES]], n_vectors: usize, places: Rang
     }
 }
 
+/// Writes the first of 32 numbers times `factor`, as many as `out` has.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn put_scaled(numbers: &[f32; SIDE], factor: f32, out: &mut [f32]) {
+    let (vectors, rest) = out.as_chunks_mut::<LANES>();
+    let n_whole = vectors.len() * LANES;
+    for (out, numbers) in vectors.iter_mut().zip(numbers.as_chunks::<LANES>().0) {
+        // SAFETY: the array is as long as the register.
+        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), _mm512_mul_ps(load(numbers), _mm512_set1_ps(factor))) }
+    }
+    for (out, number) in rest.iter_mut().zip(&numbers[n_whole..]) {
+        *out = number * factor;
+    }
+}
+
 /// Both planes of 16 pairs of numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
