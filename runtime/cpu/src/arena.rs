@@ -6,6 +6,7 @@
 
 use std::{
     cell::UnsafeCell,
+    mem::MaybeUninit,
     ops::{Deref, Range},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -21,6 +22,23 @@ const LARGE_PAGE: usize = 2 << 20;
 
 /// The most that is mapped at once, and so the most that is mapped and never used. Memory that is not written to takes no room.
 const CHUNK: usize = 64 << 20;
+
+/// Asks for large pages where `memory` is as large as some. Best before it is first written to.
+pub(crate) fn prefer_large_pages<T>(memory: &mut [MaybeUninit<T>]) {
+    #[cfg(target_os = "linux")]
+    if size_of_val(memory) >= 2 * LARGE_PAGE {
+        let first = memory.as_mut_ptr().addr().next_multiple_of(LARGE_PAGE);
+        let end = (memory.as_mut_ptr().addr() + size_of_val(memory)) / LARGE_PAGE * LARGE_PAGE;
+        // SAFETY: the range is within `memory`, and the advice changes nothing that a program sees.
+        let status =
+            unsafe { libc::madvise(memory.as_mut_ptr().with_addr(first).cast(), end - first, libc::MADV_HUGEPAGE) };
+        if status != 0 {
+            tracing::debug!("the system has no large pages");
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
+}
 
 /// Hands out the memory of one model.
 #[derive(Debug)]

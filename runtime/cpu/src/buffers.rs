@@ -1,13 +1,16 @@
 //! Memory for what operations hand to one another.
 //!
 //! A pass over many tokens needs megabytes for each operation. From the system they would come as pages to be zeroed and mapped each time, a
-//! tenth of a prefill; here a buffer goes back to the team when it is dropped and serves the next operation of its size.
+//! tenth of a prefill; here a buffer goes back to the team when it is dropped and serves the next operation of its size. Large ones are in large
+//! pages, which are worth another tenth.
 
 use std::{
     fmt,
     ops::{Deref, DerefMut},
     sync::{Mutex, PoisonError},
 };
+
+use crate::arena::prefer_large_pages;
 
 /// Buffers kept: more than are alive at once, of the sizes that a layer has.
 const KEPT: usize = 12;
@@ -48,7 +51,12 @@ impl<T: Clone> Buffers<T> {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             fits(&kept).map(|i| kept.remove(i))
         };
-        let elements = kept.unwrap_or_else(|| vec![empty; with_start]);
+        let elements = kept.unwrap_or_else(|| {
+            let mut elements = Vec::with_capacity(with_start);
+            prefer_large_pages(elements.spare_capacity_mut());
+            elements.resize(with_start, empty);
+            elements
+        });
         // Of a type that is not as large as a divisor of it, elements start anywhere.
         let first = elements.as_ptr().align_offset(ALIGN).min(elements.len() - n);
         Buffer { elements, first, n, buffers: self }
