@@ -3,7 +3,8 @@
 use super::segment::Scores;
 use crate::{cache::LayerCache, columns::Cell};
 
-pub(super) const QUERIES: usize = usize::MAX;
+/// As where there may be one.
+pub(super) const QUERIES: usize = 32;
 
 #[expect(dead_code, reason = "nobody looks at them")]
 pub(super) struct Keys<'a> {
