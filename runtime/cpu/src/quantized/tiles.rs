@@ -123,7 +123,7 @@ impl Tiles {
         with_scheme!(self.dtype, S => S::BITS, unreachable!("tiles are only made of types that have a scheme"))
     }
 
-    fn tile(&self, tile: usize) -> &[u8] {
+    pub(super) fn tile(&self, tile: usize) -> &[u8] {
         let len = self.bytes.len() / self.n_tiles().max(1);
         &self.bytes[tile * len..(tile + 1) * len]
     }

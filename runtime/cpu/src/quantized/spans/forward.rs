@@ -7,7 +7,11 @@
 //!             for each 16 tokens: sums of a span in registers
 //! ```
 
-use std::{cell::RefCell, ops::Range};
+use std::{
+    arch::x86_64::{_MM_HINT_T1, _mm_prefetch},
+    cell::RefCell,
+    ops::Range,
+};
 
 use super::{
     super::{
@@ -103,11 +107,28 @@ impl Tiles {
                     let tokens = blocks.start * TOKENS..(blocks.end * TOKENS).min(out.n_tokens());
                     let out = (span + 1 == n_spans).then_some((out, tokens, rows));
                     let n_steps = groups.len().div_ceil(STEP_GROUPS);
+                    match strip + 1 {
+                        next if next < strips.end => self.prefetch(next, span),
+                        _ => self.prefetch(strips.start, span + 1),
+                    }
                     // SAFETY: the caller's promise.
                     unsafe { unit.accumulate(weights, &x[blocks.clone()], n_steps, start.as_ref(), sums, out) };
                 }
             }
         });
+    }
+
+    /// Asks for the weights of a strip in a span, while others are multiplied: each is a short run of memory, too short for the processor to
+    /// see what comes.
+    fn prefetch(&self, strip: usize, span: usize) {
+        for tile in strip * STRIP..((strip + 1) * STRIP).min(self.n_tiles()) {
+            let tile = self.tile(tile);
+            let of_span = tile.len() * SPAN_GROUPS / self.n_groups();
+            for line in (span * of_span..((span + 1) * of_span).min(tile.len())).step_by(64) {
+                // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(tile.as_ptr().add(line).cast()) };
+            }
+        }
     }
 
     /// Unpacks some `groups` of a strip's tiles to `weights`, through `panels`. A tile that is not there leaves its weights as they are.
