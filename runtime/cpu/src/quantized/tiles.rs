@@ -545,6 +545,25 @@ mod tests {
     }
 
     #[test]
+    fn a_scale_that_is_no_number_makes_its_row_none_and_no_other() {
+        let team = Team::new(1);
+        for dtype in TYPES {
+            let mut bytes = stored(dtype, 20, 1024);
+            // The scale in the third row's first block, which others of its span follow.
+            let row = &mut bytes[2 * dtype.bytes_for(1024).unwrap()..];
+            let at = if dtype == Dtype::Q6_K { 208 } else { 0 };
+            row[at..at + 2].copy_from_slice(&[0xff, 0x7f]);
+            let tiles = tiles(&team, dtype, &bytes, 20, 1024);
+            for n_tokens in [1, 8, 40] {
+                let mut out = vec![0.0; n_tokens * 20];
+                tiles.forward(&team, &Activations::new(&activations(n_tokens * 1024)), None, &mut out);
+                let is_none = |(i, y): (usize, &f32)| y.is_nan() == (i % 20 == 2);
+                assert!(out.iter().enumerate().all(is_none), "{dtype}, {n_tokens} tokens");
+            }
+        }
+    }
+
+    #[test]
     fn hostile_scales_and_activations_give_numbers_or_none_but_never_a_panic() {
         let team = Team::new(1);
         for dtype in TYPES {

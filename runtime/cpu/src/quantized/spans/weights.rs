@@ -38,7 +38,7 @@ impl Weights {
         assert!(panels.len() <= SPAN_GROUPS, "the groups of a span");
         let mut largest = _mm512_setzero_ps();
         for panel in panels {
-            largest = _mm512_max_ps(largest, largest_weight(form, bits, panel));
+            largest = larger(largest, largest_weight(form, bits, panel));
         }
         // Rows whose scales are no numbers have none as their step, which is what counts.
         store(&mut self.steps, _mm512_mul_ps(largest, _mm512_set1_ps(1.0 / LARGEST)));
@@ -83,15 +83,21 @@ fn range(form: Form, bits: usize, panel: &Panel) -> ([__m512; 2], __m512) {
 #[target_feature(enable = "avx512f")]
 fn largest_weight(form: Form, bits: usize, panel: &Panel) -> __m512 {
     let ([first, second], centre) = range(form, bits, panel);
-    let (first, second) = (_mm512_abs_ps(first), _mm512_abs_ps(second));
-    // Of two, `max` takes the second if one of them is no number.
+    let largest = larger(_mm512_abs_ps(first), _mm512_abs_ps(second));
     if let Form::Minimum = form {
-        let outer =
-            _mm512_max_ps(_mm512_abs_ps(_mm512_sub_ps(centre, first)), _mm512_abs_ps(_mm512_add_ps(centre, first)));
-        _mm512_max_ps(outer, first)
+        let lower = _mm512_abs_ps(_mm512_sub_ps(centre, first));
+        let upper = _mm512_abs_ps(_mm512_add_ps(centre, first));
+        larger(larger(lower, upper), largest)
     } else {
-        _mm512_max_ps(first, second)
+        largest
     }
+}
+
+/// Of numbers that are not negative. One that is no number is larger than all.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn larger(a: __m512, b: __m512) -> __m512 {
+    _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)))
 }
 
 impl Factors {
