@@ -71,3 +71,12 @@ pub(crate) fn request(source: Source, choose: impl FnOnce(&mut LoadOptions)) -> 
 pub(crate) fn tokens(n: usize) -> Vec<u32> {
     (0..n as u32).map(|i| (i * 73 + 11) % VOCAB as u32).collect()
 }
+
+/// That logits or states are as near as those of passes of 32 tokens and more are to those of smaller ones: a matrix unit may compute the former.
+#[track_caller]
+pub fn assert_near(found: &[f32], expected: &[f32], what: impl std::fmt::Display) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let largest = expected.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    let furthest = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+    assert!(furthest <= 2e-4 * largest, "{what}: {furthest} of {largest}");
+}

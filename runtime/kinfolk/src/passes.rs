@@ -113,7 +113,7 @@ impl Part<'_> {
 mod tests {
     use super::*;
     use crate::{
-        fixture::{LLAMA, WINDOWED, load, request, source, tokens},
+        fixture::{LLAMA, WINDOWED, assert_near, load, request, source, tokens},
         watched_model::Watched,
     };
 
@@ -148,7 +148,14 @@ mod tests {
                 }
                 for batch_tokens in [1, 3, 32, 101] {
                     model.passes.lock().unwrap().clear();
-                    assert_eq!(rows(&model, &jobs, want, batch_tokens), expected, "{file} {batch_tokens}");
+                    let found = rows(&model, &jobs, want, batch_tokens);
+                    for (found, expected) in found.iter().zip(&expected) {
+                        let positions = |rows: &[(usize, Vec<f32>)]| rows.iter().map(|row| row.0).collect::<Vec<_>>();
+                        assert_eq!(positions(found), positions(expected), "{file} {batch_tokens}");
+                        for ((position, found), (_, expected)) in found.iter().zip(expected) {
+                            assert_near(found, expected, format_args!("{file} {batch_tokens}, {position}"));
+                        }
+                    }
                     let passes = model.passes.lock().unwrap();
                     assert!(passes.iter().all(|pass| pass.iter().sum::<usize>() <= batch_tokens), "{passes:?}");
                     assert!(batch_tokens == 1 || passes.iter().any(|pass| pass.len() > 1), "{passes:?}");
