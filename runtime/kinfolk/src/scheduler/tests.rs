@@ -133,8 +133,9 @@ fn a_common_beginning_is_computed_once() {
 #[test]
 fn a_long_prompt_does_not_stall_a_reply() {
     let options = SchedulerOptions { step_tokens_beside_decode: 8, ..SchedulerOptions::default() };
-    let (scheduler, log) = start(|log| ToyModel::new(log).endless(256), options);
-    let mut reply = scheduler.submit(&prompt(1, 4), greedy(100)).unwrap();
+    let (scheduler, log) = start(|log| ToyModel::new(log).endless(4096), options);
+    // Long enough to be there still when the prompt comes, however busy the machine is.
+    let mut reply = scheduler.submit(&prompt(1, 4), greedy(4000)).unwrap();
     reply.find(|event| matches!(event, Ok(Event::Reply(_)))).unwrap().unwrap();
     let long = scheduler.submit(&prompt(2, 200), greedy(1)).unwrap();
     finished(long);
