@@ -5,6 +5,10 @@ use std::sync::OnceLock;
 #[cfg(target_arch = "x86_64")]
 use crate::amx;
 
+/// From so many tokens at a time on, of a pass or in attention of a sequence, a matrix unit may multiply in a coarser way: results are then no
+/// longer the bits of smaller passes.
+pub(crate) const MANY_TOKENS: usize = 32;
+
 /// An instruction set the kernels have a version for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {

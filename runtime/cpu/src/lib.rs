@@ -4,7 +4,7 @@
 //! of 16 bits, and those of BF16, F16 and F32 in f32; block types without a kernel are decoded row by row inside each product. Between
 //! products activations are f32, and so are keys and values.
 //! Every number is computed by one thread in one order, so results do not depend on the thread count. In passes of fewer than 32 tokens they
-//! do not depend on what else is in the batch either, nor, with quantised weights, on the processor. From 32 tokens on a matrix unit (AMX) may
+//! do not depend on what else is in the batch either, and products with quantised weights not on the processor. From 32 tokens on a matrix unit (AMX) may
 //! multiply weights, and from 32 of one sequence on queries with keys, and values with what these give, in planes that together hold 16 bits.
 //! Logits of the fixtures are then up to 5e-3 from where they are in smaller passes, and those of real models with quantised weights up to 0.2
 //! (root of the mean square 0.005 to 0.02); llama.cpp's 8 bits move these by up to 1.5.

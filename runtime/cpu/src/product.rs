@@ -28,10 +28,9 @@ impl Product {
         n_threads: usize,
     ) -> Result<Option<Product>, LoadError> {
         assert_eq!(dtype.bytes_for(n_rows * n_cols), Some(bytes.len()), "all rows");
-        let (team, row_bytes) = (Team::new(n_threads), bytes.len() / n_rows);
-        let row = |r: usize| &bytes[r * row_bytes..(r + 1) * row_bytes];
-        let rows = StoredRows { dtype, n_rows, n_cols, row: &row };
-        let linear = Linear::in_tiles(&team, &Arena::new(bytes.len()), &rows)?;
+        let (team, arena) = (Team::new(n_threads), Arena::new(bytes.len()));
+        let in_tiles = |rows: &StoredRows<'_>| Linear::in_tiles(&team, &arena, rows);
+        let linear = StoredRows::of_bytes(dtype, n_rows, n_cols, bytes, in_tiles)?;
         Ok(linear.map(|linear| Product { linear, team }))
     }
 

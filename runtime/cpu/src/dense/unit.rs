@@ -205,9 +205,9 @@ mod tests {
     /// A matrix, and its weights.
     fn matrix(level: Level, dtype: Dtype, weights: &[f32], n_rows: usize, n_cols: usize) -> (Tiles, Vec<f32>) {
         let (bytes, weights) = stored(dtype, weights);
-        let row = |r: usize| &bytes[r * 2 * n_cols..(r + 1) * 2 * n_cols];
-        let rows = StoredRows { dtype, n_rows, n_cols, row: &row };
-        let mut tiles = Tiles::of_rows(&Team::new(1), &Arena::new(bytes.len()), &rows).unwrap().unwrap();
+        let (team, arena) = (Team::new(1), Arena::new(bytes.len()));
+        let tiles = StoredRows::of_bytes(dtype, n_rows, n_cols, &bytes, |rows| Tiles::of_rows(&team, &arena, rows));
+        let mut tiles = tiles.unwrap().unwrap();
         tiles.level = level;
         (tiles, weights)
     }

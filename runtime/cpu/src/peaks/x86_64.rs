@@ -9,10 +9,7 @@ use std::{
 };
 
 use super::{Kernel, Kernels, STEPS};
-use crate::{
-    amx::{self, Shapes},
-    level::Level,
-};
+use crate::{amx::Registers, level::Level};
 
 const SUMS: usize = 12;
 
@@ -122,9 +119,8 @@ const TILE_ROWS: usize = 16;
 
 /// The registers hold zeros.
 fn amx_int8() {
-    const FULL: Shapes = Shapes::new([(TILE_ROWS, 64); 8]);
-    amx::configure(&FULL);
-    // SAFETY: the unit is there, as its shapes could be set, and its registers can hold what is added to them. The compiler never uses them.
+    let _registers = Registers::set_up();
+    // SAFETY: the unit is there, as its registers could be set up, and they can hold what is added to them.
     unsafe {
         asm!(
             "2:",
@@ -138,5 +134,4 @@ fn amx_int8() {
             options(nomem, nostack),
         );
     }
-    amx::release();
 }

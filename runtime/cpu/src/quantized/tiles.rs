@@ -347,14 +347,9 @@ mod tests {
     }
 
     fn tiles(team: &Team, dtype: Dtype, bytes: &[u8], n_rows: usize, n_cols: usize) -> Tiles {
-        let len = bytes.len() / n_rows;
-        Tiles::of_rows(
-            team,
-            &Arena::new(bytes.len()),
-            &StoredRows { dtype, n_rows, n_cols, row: &|r| &bytes[r * len..(r + 1) * len] },
-        )
-        .unwrap()
-        .unwrap()
+        let arena = Arena::new(bytes.len());
+        let tiles = StoredRows::of_bytes(dtype, n_rows, n_cols, bytes, |rows| Tiles::of_rows(team, &arena, rows));
+        tiles.unwrap().unwrap()
     }
 
     fn decoded(dtype: Dtype, bytes: &[u8], n: usize) -> Vec<f32> {

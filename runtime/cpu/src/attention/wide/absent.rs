@@ -3,9 +3,6 @@
 use super::segment::Scores;
 use crate::{cache::LayerCache, columns::Cell};
 
-/// As where there may be one.
-pub(super) const QUERIES: usize = 32;
-
 #[expect(dead_code, reason = "nobody looks at them")]
 pub(super) struct Keys<'a> {
     pub scores: Scores,

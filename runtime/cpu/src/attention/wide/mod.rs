@@ -27,10 +27,8 @@ use crate::{
     amx,
     cache::{BLOCK, KvShape, LANES, LayerCache},
     columns::Cell,
+    level::MANY_TOKENS,
 };
-
-/// Queries of a head in a tile: fewer in all are not worth the matrix unit.
-pub(super) const QUERIES: usize = SIDE;
 
 /// Whether this processor has what it takes.
 pub(super) fn is_available() -> bool {
@@ -51,7 +49,7 @@ pub(super) fn n_tokens_of_cell(n_tokens: usize, width: usize, n_most: usize) -> 
 /// Bytes of a [`Workspace`] for heads in groups of `group`, `n_tokens` at once of sequences of up to `n_positions`. Saturating, as sizes are a
 /// config's.
 pub(super) fn n_bytes(group: usize, head_dim: usize, n_tokens: usize, n_positions: usize) -> u64 {
-    if n_tokens < QUERIES {
+    if n_tokens < MANY_TOKENS {
         return 0;
     }
     let of_panels = head_dim.div_ceil(SIDE).saturating_mul(size_of::<Panel>());

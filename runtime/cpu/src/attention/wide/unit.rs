@@ -6,9 +6,9 @@
 //! Of the four products of planes the one of both second planes is left out: it is smaller than what the planes leave out of a number. C takes
 //! four registers, enough sums in flight to hide the time that each takes; the other four are two halves of A and of B.
 
-use std::{arch::asm, marker::PhantomData};
+use std::arch::asm;
 
-use crate::amx::{Shapes, configure, multiplies_bf16, release};
+use crate::amx::{Registers, multiplies_bf16};
 
 /// Rows of a register, and numbers of 32 bits in a row of it.
 pub(super) const HALF: usize = 16;
@@ -27,8 +27,7 @@ impl Panel {
 
 /// The matrix unit, set up for panels on this thread until dropped.
 pub(super) struct Unit {
-    /// Registers are a thread's own.
-    of_this_thread: PhantomData<*const ()>,
+    registers: Registers,
 }
 
 /// Sums of 32 rows and 32 columns within an array, rows so many bytes apart.
@@ -67,26 +66,13 @@ macro_rules! with_sums {
 impl Unit {
     /// `None` where there is no such unit.
     pub fn new() -> Option<Unit> {
-        if !multiplies_bf16() {
-            return None;
-        }
-        configure(&Shapes::new([(HALF, 4 * HALF); 8]));
-        Some(Unit { of_this_thread: PhantomData })
+        multiplies_bf16().then(|| Unit { registers: Registers::set_up() })
     }
 
     /// Sums of nothing.
     #[inline(always)]
     pub fn clear(&self) {
-        // SAFETY: there is a unit; the instructions touch its registers alone, where the compiler has nothing.
-        unsafe {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                options(nostack, nomem, preserves_flags)
-            );
-        }
+        self.registers.clear_four();
     }
 
     /// Takes up `sums` to go on with them.
@@ -138,11 +124,5 @@ impl Unit {
                 options(nostack, preserves_flags, readonly),
             );
         }
-    }
-}
-
-impl Drop for Unit {
-    fn drop(&mut self) {
-        release();
     }
 }

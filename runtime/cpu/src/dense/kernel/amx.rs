@@ -10,28 +10,23 @@
 //!
 //! The instructions are written as assembly, since their intrinsics are not stable.
 
-use std::{arch::asm, marker::PhantomData};
+use std::arch::asm;
 
 use super::{
     ROWS,
     matrix::{PLANES, Step, SumsAt, TOKENS, Tile},
 };
-use crate::amx::{Shapes, configure, multiplies_bf16, release};
+use crate::amx::{Registers, multiplies_bf16};
 
 /// The matrix unit, set up on this thread until dropped.
 pub struct Unit {
-    /// Registers are a thread's own.
-    of_this_thread: PhantomData<*const ()>,
+    registers: Registers,
 }
 
 impl Unit {
     /// `None` where there is no such unit.
     pub fn new() -> Option<Unit> {
-        if !multiplies_bf16() {
-            return None;
-        }
-        configure(&const { Shapes::new([(TOKENS, 64); 8]) });
-        Some(Unit { of_this_thread: PhantomData })
+        multiplies_bf16().then(|| Unit { registers: Registers::set_up() })
     }
 
     /// As that of [`matrix::Unit`](super::matrix::Unit).
@@ -40,14 +35,13 @@ impl Unit {
     /// As there; and the numbers of columns agree.
     pub unsafe fn accumulate(&self, weights: &[Step], x: &[&[Tile]], sums: SumsAt, add: bool) {
         let wide = x.len() > 1;
-        // SAFETY: the caller's promises: as many steps of weights as of tokens, and room for the sums. The registers have the shapes that `new` gave
-        // them, all of 16 rows of 64 bytes, and the compiler has no values that it would keep in them, so they last from one of these calls to
-        // the next.
+        // SAFETY: the caller's promises: as many steps of weights as of tokens, and room for the sums. The registers have 16 rows of 64
+        // bytes and keep what they hold.
         unsafe {
             if add {
                 load(sums, wide);
             } else {
-                clear();
+                self.registers.clear_four();
             }
             if weights.len() == x[0].len() {
                 multiply::<1>(weights, x);
@@ -56,29 +50,6 @@ impl Unit {
             }
             store(sums, wide);
         }
-    }
-}
-
-impl Drop for Unit {
-    fn drop(&mut self) {
-        release();
-    }
-}
-
-/// Makes all sums zero.
-///
-/// # Safety
-/// The unit is set up.
-unsafe fn clear() {
-    // SAFETY: the caller's promise; no memory is touched.
-    unsafe {
-        asm!(
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            options(nomem, nostack, preserves_flags)
-        );
     }
 }
 

@@ -12,7 +12,7 @@
 use super::ROWS;
 #[cfg(target_arch = "x86_64")]
 use super::amx;
-use crate::level::Level;
+use crate::level::{Level, MANY_TOKENS};
 
 /// Tokens of a tile.
 pub const TOKENS: usize = 16;
@@ -60,12 +60,9 @@ pub struct SumsAt {
     pub stride: usize,
 }
 
-/// From so many tokens on a unit is worth being set up and its tiles filled.
-const LEAST_TOKENS: usize = 32;
-
 /// Whether `level` has a unit for BF16, and `n_tokens` are enough for it.
 pub fn is_for(level: Level, n_tokens: usize) -> bool {
-    n_tokens >= LEAST_TOKENS && has_unit(level)
+    n_tokens >= MANY_TOKENS && has_unit(level)
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -19,7 +19,7 @@ use super::{
         tiles::{Tiles, copy},
     },
     Block, SPAN_GROUPS, STEP_GROUPS, TOKENS, Weights,
-    product::{STRIP, Sums, Unit},
+    product::{STRIP, Sums, Target, Unit},
 };
 use crate::{
     columns::Columns,
@@ -112,7 +112,10 @@ impl Tiles {
                         _ => self.prefetch(strips.start, span + 1),
                     }
                     // SAFETY: the caller's promise.
-                    unsafe { unit.accumulate(weights, &x[blocks.clone()], n_steps, start.as_ref(), sums, out) };
+                    unsafe {
+                        let to = Target { start: start.as_ref(), sums, out };
+                        unit.accumulate(weights, &x[blocks.clone()], n_steps, to);
+                    }
                 }
             }
         });

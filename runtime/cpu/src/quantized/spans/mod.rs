@@ -22,11 +22,11 @@ pub(super) use forward::scratch_bytes;
 use weights::Weights;
 
 use super::activations::GROUP;
-use crate::level::Level;
+use crate::level::{Level, MANY_TOKENS};
 
 /// Whether so many tokens are multiplied in spans.
 pub(super) fn is_for(level: Level, n_tokens: usize) -> bool {
-    level == Level::Amx && n_tokens >= 32
+    level == Level::Amx && n_tokens >= MANY_TOKENS
 }
 
 /// Columns that share a scale.

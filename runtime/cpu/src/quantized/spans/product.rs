@@ -2,7 +2,6 @@
 
 use std::{
     arch::{asm, x86_64::*},
-    marker::PhantomData,
     mem::MaybeUninit,
     ops::Range,
 };
@@ -15,7 +14,7 @@ use super::{
     Block, PLANES, STEP, TOKENS, Weights,
 };
 use crate::{
-    amx::{Shapes, configure, is_available, release},
+    amx::{Registers, is_available},
     columns::Columns,
 };
 
@@ -24,46 +23,26 @@ pub(super) const STRIP: usize = 2;
 
 /// The matrix unit, set up on this thread until dropped.
 pub(super) struct Unit {
-    /// Registers are a thread's own.
-    of_this_thread: PhantomData<*const ()>,
+    registers: Registers,
 }
 
 impl Unit {
     /// `None` where there is no such unit.
     pub fn new() -> Option<Unit> {
-        is_available().then(|| {
-            configure(&const { Shapes::new([(16, 64); 8]) });
-            Unit { of_this_thread: PhantomData }
-        })
+        is_available().then(|| Unit { registers: Registers::set_up() })
     }
 
-    /// Adds the products of one span's weights, in its first `n_steps` steps, with each block's tokens to `sums`, sixteen for each block:
-    /// on top of what they are, or of `start` if this is a strip's first span. Of the last span, sums go to the rows of the output and
-    /// not back to `sums`.
+    /// Adds the products of one span's weights, in its first `n_steps` steps, with each block's tokens.
     ///
     /// # Safety
     /// Nothing else may hold these rows of the output.
     ///
     /// # Panics
     /// If there are not as many sums, or more steps than a span has.
-    pub unsafe fn accumulate(
-        &self,
-        weights: &[Weights; STRIP],
-        x: &[Block],
-        n_steps: usize,
-        start: Option<&Sums>,
-        sums: &mut [Sums],
-        out: Option<(&Columns<'_>, Range<usize>, Range<usize>)>,
-    ) {
-        assert_eq!(sums.len(), x.len() * TOKENS, "a sum for every token");
+    pub unsafe fn accumulate(&self, weights: &[Weights; STRIP], x: &[Block], n_steps: usize, to: Target<'_>) {
+        assert_eq!(to.sums.len(), x.len() * TOKENS, "a sum for every token");
         // SAFETY: there is a unit, so the processor has the instruction sets.
-        unsafe { multiply(weights, x, n_steps, start, sums, out) }
-    }
-}
-
-impl Drop for Unit {
-    fn drop(&mut self) {
-        release();
+        unsafe { multiply(&self.registers, weights, x, n_steps, to) }
     }
 }
 
@@ -76,6 +55,16 @@ impl Sums {
     pub const ZERO: Sums = Sums([[0.0; ROWS]; STRIP]);
 }
 
+/// Where a strip's sums come from and go to.
+pub(super) struct Target<'a> {
+    /// What they start from in the strip's first span; in others, from `sums`.
+    pub start: Option<&'a Sums>,
+    /// Sixteen for each block of tokens.
+    pub sums: &'a mut [Sums],
+    /// Tokens and rows of the output, to which they go in the last span; in others, back to `sums`.
+    pub out: Option<(&'a Columns<'a>, Range<usize>, Range<usize>)>,
+}
+
 /// Sums of a span of sixteen tokens: `[tile][high · high, the mixed ones][token][row]`.
 #[repr(C, align(64))]
 struct Products([[[[i32; ROWS]; TOKENS]; 2]; STRIP]);
@@ -83,18 +72,17 @@ struct Products([[[[i32; ROWS]; TOKENS]; 2]; STRIP]);
 /// While the unit computes one block, the sums of the one before, which it has stored, are added up.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl")]
 unsafe fn multiply(
+    registers: &Registers,
     weights: &[Weights; STRIP],
     x: &[Block],
     n_steps: usize,
-    start: Option<&Sums>,
-    sums: &mut [Sums],
-    out: Option<(&Columns<'_>, Range<usize>, Range<usize>)>,
+    Target { start, sums, out }: Target<'_>,
 ) {
     let mut stored = [const { MaybeUninit::<Products>::uninit() }; 2];
     let steps = [load(&weights[0].steps), load(&weights[1].steps)];
     for i in 0..=x.len() {
         if i < x.len() {
-            clear();
+            registers.clear_four();
         }
         for step in 0..n_steps {
             if i < x.len() {
@@ -168,21 +156,6 @@ fn put(sums: [__m512; STRIP], rows: &mut [f32]) {
     }
 }
 
-#[inline]
-fn clear() {
-    // SAFETY: `Unit::new` has set the registers up. The compiler has no values that it would keep in them, so they last from one of these
-    // blocks to the next.
-    unsafe {
-        asm!(
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
-            options(nomem, nostack, preserves_flags)
-        )
-    }
-}
-
 /// Adds a step's products to registers 0 to 3: high · high and the mixed ones of the first tile, and of the second.
 ///
 /// Three products lie between two that add to one register, which takes 52 cycles where a product takes 16.
@@ -190,7 +163,7 @@ fn clear() {
 fn multiply_step(weights: &[Weights; STRIP], x: &Block, step: usize) {
     let x = &raw const x.codes[step];
     let [first, second] = [&raw const weights[0].codes[step], &raw const weights[1].codes[step]];
-    // SAFETY: all registers have 16 rows of 64 bytes, and so have the planes of tokens and of weights, one behind the other. As in `clear`.
+    // SAFETY: all registers have 16 rows of 64 bytes, and so have the planes of tokens and of weights, one behind the other.
     unsafe {
         asm!(
             "tileloadd tmm6, [{w} + {row}]",
@@ -298,18 +271,21 @@ mod tests {
             };
             let mut sums = vec![Sums::ZERO; n_blocks * TOKENS];
             // SAFETY: there is no output.
-            unsafe { unit.accumulate(&weights, &x, n_steps, Some(&before), &mut sums, None) };
+            unsafe {
+                unit.accumulate(&weights, &x, n_steps, Target { start: Some(&before), sums: &mut sums, out: None })
+            };
             sums.iter().enumerate().for_each(|(token, sums)| check(sums.0.as_flattened(), token));
             sums.fill(before);
             // SAFETY: as above.
-            unsafe { unit.accumulate(&weights, &x, n_steps, None, &mut sums, None) };
+            unsafe { unit.accumulate(&weights, &x, n_steps, Target { start: None, sums: &mut sums, out: None }) };
             sums.iter().enumerate().for_each(|(token, sums)| check(sums.0.as_flattened(), token));
             sums.fill(before);
             let mut out = vec![f32::NAN; (n_tokens + 2) * n_rows];
             let (columns, tokens) = (Columns::new(&mut out, n_rows), 1..n_tokens + 1);
             // SAFETY: nothing else holds the output.
             unsafe {
-                unit.accumulate(&weights, &x, n_steps, None, &mut sums, Some((&columns, tokens.clone(), 0..n_rows)));
+                let out = Some((&columns, tokens.clone(), 0..n_rows));
+                unit.accumulate(&weights, &x, n_steps, Target { start: None, sums: &mut sums, out });
             }
             for (token, found) in out.chunks(n_rows).enumerate() {
                 if tokens.contains(&token) {

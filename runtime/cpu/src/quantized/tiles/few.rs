@@ -4,9 +4,7 @@ use super::{
     super::kernel::{amx, straight},
     *,
 };
-
-/// From so many tokens on, each product is an operation of its own.
-const MANY: usize = 32;
+use crate::level::MANY_TOKENS;
 
 /// Whether there is a kernel for so many tokens.
 pub(super) fn has_kernel(level: Level, n_tokens: usize) -> bool {
@@ -17,7 +15,7 @@ pub(super) fn has_kernel(level: Level, n_tokens: usize) -> bool {
 pub(super) fn is_worth_joining(x: &Activations<'_, '_>, projections: &[Projection<'_>]) -> bool {
     projections.first().is_some_and(|Projection { tiles, .. }| {
         let n_tokens = x.x.len() / tiles.n_cols.max(1);
-        n_tokens < MANY && has_kernel(tiles.level.for_tokens(n_tokens), n_tokens)
+        n_tokens < MANY_TOKENS && has_kernel(tiles.level.for_tokens(n_tokens), n_tokens)
     })
 }
 
