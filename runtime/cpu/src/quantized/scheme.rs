@@ -3,6 +3,7 @@
 use std::array;
 
 use super::activations::GROUP;
+use crate::team::share;
 
 /// Rows of a tile, one per lane of a 512-bit register.
 pub(super) const ROWS: usize = 16;
@@ -162,10 +163,17 @@ const NEAR_BYTES: usize = 1024;
 /// they are read.
 #[inline(always)]
 pub(super) fn prefetch(at: &[u8], n: usize, far_bytes: usize) {
+    prefetch_part(at, n, far_bytes, 0, 1);
+}
+
+/// As [`prefetch`], the `part`-th of `n_parts` of the lines. Lines asked for all at once take every buffer there is for lines on their way,
+/// and then what the kernel loads next waits behind them; between multiplications they are asked for as fast as they come.
+#[inline(always)]
+pub(super) fn prefetch_part(at: &[u8], n: usize, far_bytes: usize, part: usize, n_parts: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in (0..n).step_by(64) {
+    for line in share(n.div_ceil(64), part, n_parts) {
         use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-        let at: *const i8 = at.as_ptr().wrapping_add(line).cast();
+        let at: *const i8 = at.as_ptr().wrapping_add(64 * line).cast();
         // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
         unsafe {
             _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(far_bytes));
@@ -173,5 +181,5 @@ pub(super) fn prefetch(at: &[u8], n: usize, far_bytes: usize) {
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (at, n, far_bytes, NEAR_BYTES);
+    let _ = (at, n, far_bytes, part, n_parts, NEAR_BYTES);
 }

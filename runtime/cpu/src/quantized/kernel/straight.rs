@@ -8,7 +8,7 @@
 use std::arch::x86_64::*;
 
 use super::{
-    super::scheme::{FAR_BYTES, Header, Scheme, prefetch},
+    super::scheme::{FAR_BYTES, Header, Scheme, prefetch_part},
     avx512::{load, load_f32},
     *,
 };
@@ -23,7 +23,6 @@ pub fn accumulate<S: Scheme>(tile: &[u8], x: &[Group], sums: &mut Lanes) {
         let fields = S::Header::fields(block);
         for (g, x) in x.iter().enumerate() {
             let codes = &block[S::Header::BYTES + g * S::GROUP_BYTES..][..S::GROUP_BYTES];
-            prefetch(codes, S::TILE_BYTES * GROUP / S::BLOCK_LEN, FAR_BYTES);
             S::Header::unpack(block, &fields, g, &mut panel);
             acc = group::<S>(codes, &panel, x, acc);
         }
@@ -35,6 +34,7 @@ pub fn accumulate<S: Scheme>(tile: &[u8], x: &[Group], sums: &mut Lanes) {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn group<S: Scheme>(codes: &[u8], panel: &Panel, x: &Group, acc: __m512) -> __m512 {
+    let ahead = codes;
     let codes = codes.as_chunks::<64>().0;
     let mut sums = [[_mm512_setzero_si512(); PLANES]; 2];
     for k in 0..8 {
@@ -43,6 +43,7 @@ fn group<S: Scheme>(codes: &[u8], panel: &Panel, x: &Group, acc: __m512) -> __m5
             let x = _mm512_set1_epi32(quad(&x.codes[plane], k));
             sums[k / 4][plane] = _mm512_dpbusd_epi32(sums[k / 4][plane], w, x);
         }
+        prefetch_part(ahead, S::TILE_BYTES * GROUP / S::BLOCK_LEN, FAR_BYTES, k, 8);
     }
     let offset = i32::from(S::FORM.offset());
     let product = if let Form::OffsetOfHalves(_) = S::FORM {
