@@ -26,7 +26,6 @@ use crate::{
     model::{Context, Step, TOKENS},
     norm::NormWeights,
     rotary::query_factor,
-    team::Team,
     timers::Op,
 };
 
@@ -80,7 +79,7 @@ impl AttentionWeights {
         let [mut q, mut k, v] = timers.time(Op::Qkv, || Linear::forward_all([&self.q, &self.k, &self.v], team, x));
         timers.time(Op::Rope, || {
             self.place(ctx, step, &mut q, &mut k);
-            self.remember(team, step, layer, &k, &v);
+            self.remember(ctx, step, layer, &k, &v);
         });
         drop((k, v));
         timers.time(Op::Attention, || self.mix(ctx, step, layer, &mut q));
@@ -114,7 +113,7 @@ impl AttentionWeights {
     }
 
     /// Puts new keys and values into the caches.
-    fn remember(&self, team: &Team, step: &mut Step<'_>, layer: usize, k: &[f32], v: &[f32]) {
+    fn remember(&self, ctx: &Context<'_>, step: &mut Step<'_>, layer: usize, k: &[f32], v: &[f32]) {
         let shape = KvShape { n_heads: self.spec.n_kv_heads, head_dim: self.spec.head_dim };
         let kv_len = shape.n_heads * shape.head_dim;
         let mut writes = Vec::new();
@@ -128,11 +127,10 @@ impl AttentionWeights {
         }
         // One thread writes to a block. A token or two are not worth waking another.
         let n = if k.len() < TOKENS * kv_len { writes.len() } else { 1 };
-        team.for_each_chunk(&mut writes, n, |_, writes| {
+        ctx.team.for_each_chunk(&mut writes, n, |_, writes| {
             for (block, places, first) in writes {
-                for (at, token) in places.clone().zip(*first..) {
-                    block.write(shape, at, &k[token * kv_len..][..kv_len], &v[token * kv_len..][..kv_len]);
-                }
+                let rows = *first * kv_len..(*first + places.len()) * kv_len;
+                block.write(ctx.level, shape, places.clone(), &k[rows.clone()], &v[rows]);
             }
         });
     }

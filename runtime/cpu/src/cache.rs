@@ -1,28 +1,27 @@
 //! Keys and values of one sequence.
 //!
 //! ```text
-//! layer: blocks of 64 positions, the first of which is a multiple of 64
-//! block: for each head   keys 64 x head_dim   [position / 16][element][position % 16]
-//!                        values 64 x width    [position][element], width a multiple of 16
+//! layer: blocks of 64 positions, the first of which is a multiple of 64                          (block)
+//! block: for each head   keys in groups of 16, turned once there are 16     values               (tile)
 //! ```
 //! Elements are f32: f16 moves the logits of the fixtures by up to 0.006 and of quantised models by more than their activations of 16 bits do.
-//! A query's products with 16 keys, and its mixture of 16 elements of values, are vectors; and a head's keys and values are
-//! one run of memory. Blocks behind a window are used again for what comes.
+//! Blocks behind a window are used again for what comes.
 //!
 //! A step touches a few lines of each layer's blocks, and where these are in pages of 4 KiB, finding out where the pages are takes longer than
 //! the rest; so a sequence's blocks share large ones ([`Arena`]). They are taken position by position and not layer by layer, so that a
 //! sequence that goes back gives memory back.
 
+mod block;
+mod tile;
+
 use std::{any::Any, collections::VecDeque, ops::Range};
 
 use kinfolk_decoder::{Cache, ForwardError, LoadError};
 
-use crate::arena::{Arena, Bytes};
-
-/// Positions of a block.
-pub(crate) const BLOCK: usize = 64;
-/// Numbers handled as one.
-pub(crate) const LANES: usize = 16;
+pub(crate) use self::block::{BLOCK, Block, KvShape, LANES};
+pub(crate) use self::tile::Tile;
+use self::tile::turn;
+use crate::{arena::Arena, level::Level};
 
 /// State of one sequence: per layer the keys and values of the tokens that can still be seen.
 #[derive(Debug)]
@@ -50,77 +49,6 @@ pub(crate) struct LayerCache {
     len: usize,
     /// From `first` on, as many as the positions take and perhaps some more.
     blocks: VecDeque<Block>,
-}
-
-/// What a layer keeps of a position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KvShape {
-    pub n_heads: usize,
-    pub head_dim: usize,
-}
-
-impl KvShape {
-    /// Elements of a head's value with what fills it up.
-    pub fn value_width(self) -> usize {
-        self.head_dim.next_multiple_of(LANES)
-    }
-
-    /// Elements of a block. Saturating, as sizes are a config's.
-    pub fn block_len(self) -> usize {
-        let of_position =
-            self.head_dim.saturating_add(self.head_dim.checked_next_multiple_of(LANES).unwrap_or(usize::MAX));
-        of_position.saturating_mul(self.n_heads).saturating_mul(BLOCK)
-    }
-
-    fn keys(self, head: usize) -> Range<usize> {
-        let start = head * BLOCK * (self.head_dim + self.value_width());
-        start..start + BLOCK * self.head_dim
-    }
-
-    fn values(self, head: usize) -> Range<usize> {
-        let start = self.keys(head).end;
-        start..start + BLOCK * self.value_width()
-    }
-}
-
-/// Keys and values of [`BLOCK`] positions.
-#[derive(Debug)]
-pub(crate) struct Block(Bytes);
-
-impl Block {
-    /// A head's keys, `[BLOCK / 16, head_dim]` vectors of 16 positions.
-    pub fn keys(&self, shape: KvShape, head: usize) -> &[[f32; LANES]] {
-        self.0.floats()[shape.keys(head)].as_chunks().0
-    }
-
-    /// A head's values, `[BLOCK, width / 16]` vectors of 16 elements.
-    pub fn values(&self, shape: KvShape, head: usize) -> &[[f32; LANES]] {
-        self.0.floats()[shape.values(head)].as_chunks().0
-    }
-
-    /// Puts keys and values of all heads, `[n_heads, head_dim]` each, at position `at` of the block.
-    pub fn write(&mut self, shape: KvShape, at: usize, k: &[f32], v: &[f32]) {
-        let KvShape { head_dim, .. } = shape;
-        let elements = self.0.floats_mut();
-        for (head, (k, v)) in k.chunks_exact(head_dim).zip(v.chunks_exact(head_dim)).enumerate() {
-            let keys = elements[shape.keys(head)].as_chunks_mut::<LANES>().0;
-            let strip = &mut keys[at / LANES * head_dim..][..head_dim];
-            for (lanes, k) in strip.iter_mut().zip(k) {
-                lanes[at % LANES] = *k;
-            }
-            let values = &mut elements[shape.values(head)];
-            values[at * shape.value_width()..][..head_dim].copy_from_slice(v);
-        }
-    }
-
-    /// Appends keys and values of all heads at position `at`.
-    fn read(&self, shape: KvShape, at: usize, k: &mut Vec<f32>, v: &mut Vec<f32>) {
-        for head in 0..shape.n_heads {
-            let strip = &self.keys(shape, head)[at / LANES * shape.head_dim..][..shape.head_dim];
-            k.extend(strip.iter().map(|lanes| lanes[at % LANES]));
-            v.extend_from_slice(&self.0.floats()[shape.values(head)][at * shape.value_width()..][..shape.head_dim]);
-        }
-    }
 }
 
 impl LayerCache {
@@ -168,6 +96,22 @@ impl LayerCache {
         self.shape
     }
 
+    /// Where the last group of positions begins that is not closed yet, if there is one.
+    pub fn open_group(&self) -> Option<usize> {
+        Some(self.len - self.len % LANES).filter(|first| *first < self.len)
+    }
+
+    /// Puts a head's keys of the group that is not closed, if there is one, into `tiles` as if it were, zeros at positions that have not come.
+    pub fn close(&self, level: Level, head: usize, tiles: &mut Vec<Tile>) {
+        let Some(first) = self.open_group() else { return };
+        tiles.clear();
+        tiles.resize(self.shape.width() / LANES, [[0.0; LANES]; LANES]);
+        let group = self.block(first).group(self.shape, head, first % BLOCK / LANES);
+        let n = self.len - first;
+        tiles.iter_mut().zip(group).for_each(|(to, from)| to[..n].copy_from_slice(&from[..n]));
+        turn(level, tiles);
+    }
+
     /// Lets go of blocks that no later query sees into, to be used again.
     pub fn forget(&mut self) {
         let Some(window) = self.window else { return };
@@ -197,16 +141,24 @@ impl LayerCache {
 
     /// Makes this the copy, which there must be room for.
     fn copy_from(&mut self, other: &LayerCache, n: usize) {
-        self.len = n;
+        self.len = other.len;
         for (own, block) in self.blocks.iter_mut().zip(&other.blocks) {
             own.0.as_mut().copy_from_slice(&block.0);
         }
+        self.truncate(n);
     }
 
     pub fn truncate(&mut self, n: usize) {
+        let before = self.open_group();
         self.len = self.len.min(n);
         if n < self.first {
             self.first = 0;
+        }
+        if let Some(now) = self.open_group()
+            && before != Some(now)
+        {
+            let (shape, block) = (self.shape, (now - self.first) / BLOCK);
+            self.blocks[block].open(shape, now % BLOCK / LANES);
         }
         self.trim();
     }
@@ -305,7 +257,8 @@ impl Cache for CpuCache {
             for p in layer.first..layer.len {
                 k.clear();
                 v.clear();
-                layer.block(p).read(shape, p % BLOCK, &mut k, &mut v);
+                let is_open = layer.open_group().is_some_and(|first| first <= p);
+                layer.block(p).read(shape, p % BLOCK, is_open, &mut k, &mut v);
                 k.iter().chain(&v).for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
             }
         }
@@ -357,7 +310,7 @@ impl Cache for CpuCache {
                     let values = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x));
                     row.iter_mut().zip(values).for_each(|(x, value)| *x = value);
                     let (k, v) = row.split_at(width);
-                    block.write(shape, at, k, v);
+                    block.write(Level::best(), shape, at..at + 1, k, v);
                 }
             }
             layers.push(layer);

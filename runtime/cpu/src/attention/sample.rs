@@ -3,7 +3,10 @@
 use std::ops::Range;
 
 use super::segment::Scores;
-use crate::cache::{KvShape, LayerCache};
+use crate::{
+    cache::{KvShape, LayerCache},
+    level::Level,
+};
 
 pub(super) fn value(i: usize) -> f32 {
     ((i as f32 * 0.7311).sin() * 43.0).sin()
@@ -21,9 +24,11 @@ pub(super) fn cached(shape: KvShape, k: &[f32], v: &[f32]) -> LayerCache {
     let len = shape.n_heads * shape.head_dim;
     let mut cache = LayerCache::new(shape, None);
     cache.reserve(k.len() / len).unwrap();
-    let mut rows = k.chunks_exact(len).zip(v.chunks_exact(len));
+    let mut first = 0;
     for (block, places) in cache.grow(k.len() / len) {
-        places.for_each(|at| rows.next().into_iter().for_each(|(k, v)| block.write(shape, at, k, v)));
+        let rows = first * len..(first + places.len()) * len;
+        first += places.len();
+        block.write(Level::best(), shape, places, &k[rows.clone()], &v[rows]);
     }
     cache
 }

@@ -10,7 +10,7 @@ use std::{mem, ops::Range};
 use super::product::{self, Isa, Portable, Row, Strips};
 use crate::{
     activation::capped,
-    cache::{BLOCK, Block, KvShape, LANES, LayerCache},
+    cache::{BLOCK, Block, KvShape, LANES, LayerCache, Tile},
     exp::exp,
     level::{Level, compiled_per_level},
 };
@@ -142,11 +142,19 @@ pub(super) struct Workspace {
     weights: Vec<Row>,
     of_block: Vec<f32>,
     of_segment: Vec<f32>,
+    /// Keys of the last positions where these are not a whole group.
+    last: Vec<Tile>,
 }
 
 impl Workspace {
     pub const fn new() -> Workspace {
-        Workspace { queries: Queries::new(), weights: Vec::new(), of_block: Vec::new(), of_segment: Vec::new() }
+        Workspace {
+            queries: Queries::new(),
+            weights: Vec::new(),
+            of_block: Vec::new(),
+            of_segment: Vec::new(),
+            last: Vec::new(),
+        }
     }
 
     /// Mixes what the queries see of the positions `keys` of a head. `keys` starts where a segment does.
@@ -159,11 +167,16 @@ impl Workspace {
         keys: Range<usize>,
         out: &mut Mixture<'_>,
     ) {
-        let (n_rows, width) = (self.queries.n_rows(), cache.shape().value_width());
+        let (n_rows, width) = (self.queries.n_rows(), cache.shape().width());
         self.weights.resize(n_rows, [0.0; BLOCK]);
         self.of_block.resize(Mixture::len(n_rows, width), 0.0);
         self.of_segment.resize(Mixture::len(n_rows, width), 0.0);
-        attend_with(level, self, &Keys { scores, cache, head }, keys, out);
+        let seen = self.queries.all_visible().end.min(keys.end);
+        let last = cache.open_group().filter(|first| *first < seen);
+        if last.is_some() {
+            cache.close(level, head, &mut self.last);
+        }
+        attend_with(level, self, &Keys { scores, cache, head, last }, keys, out);
     }
 }
 
@@ -172,6 +185,8 @@ struct Keys<'a> {
     scores: Scores,
     cache: &'a LayerCache,
     head: usize,
+    /// Where the keys begin that are in [`Workspace::last`].
+    last: Option<usize>,
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -207,7 +222,7 @@ fn attend<I: Isa>(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out
     let seen = work.queries.all_visible();
     let (start, end) = (keys.start.max(seen.start), keys.end.min(seen.end));
     let mut of_segment = mem::take(&mut work.of_segment);
-    let width = with.cache.shape().value_width();
+    let width = with.cache.shape().width();
     let mut segment = Mixture::within(&mut of_segment, n_rows, width);
     for at in (start - start % SEGMENT..end).step_by(SEGMENT) {
         segment.clear();
@@ -233,8 +248,10 @@ fn attend_block<I: Isa>(
 ) {
     let block = with.cache.block(first);
     let shape @ KvShape { head_dim, .. } = with.cache.shape();
-    let (n_rows, width) = (work.queries.n_rows(), shape.value_width());
+    let (n_rows, width) = (work.queries.n_rows(), shape.width());
     let strips = places.start / LANES..places.end.div_ceil(LANES);
+    let last = with.last.filter(|last| *last < first + places.end).map(|last| last - first);
+    let closed = strips.start..last.map_or(strips.end, |last| last / LANES);
     work.weights.fill([0.0; BLOCK]);
     let keys = block.keys(shape, with.head);
     let next_keys = next.map(|next| next.keys(shape, with.head));
@@ -242,11 +259,17 @@ fn attend_block<I: Isa>(
         let keys = Strips {
             vectors: &keys[part * BLOCK..],
             step: 1,
-            stride: head_dim,
+            stride: width,
             next: next_keys.map(|keys| &keys[part * BLOCK..]),
         };
         let inner = 0..BLOCK.min(head_dim - part * BLOCK);
-        product::accumulate::<I>(queries, keys, inner, strips.clone(), work.weights.as_flattened_mut(), BLOCK);
+        let weights = work.weights.as_flattened_mut();
+        product::accumulate::<I>(queries, keys, inner.clone(), closed.clone(), weights, BLOCK);
+        if last.is_some() {
+            let vectors = &work.last.as_flattened()[part * BLOCK..];
+            let keys = Strips { vectors, step: 1, stride: 0, next: None };
+            product::accumulate::<I>(queries, keys, inner, closed.end..closed.end + 1, weights, BLOCK);
+        }
     }
     let mixture = Mixture::within(&mut work.of_block, n_rows, width);
     for (r, row) in work.weights.iter_mut().enumerate() {
@@ -328,7 +351,7 @@ mod tests {
         parts: &[Range<usize>],
     ) -> Vec<f32> {
         let KvShape { head_dim, .. } = cache.shape();
-        let width = cache.shape().value_width();
+        let width = cache.shape().width();
         let mut work = Workspace::new();
         work.queries.set(head_dim, rows.iter().map(|(q, visible)| (q.as_slice(), visible.clone())));
         let mut memory = vec![vec![0.0; Mixture::len(rows.len(), width)]; parts.len()];

@@ -25,9 +25,9 @@ use super::segment::Scores;
 use crate::{
     activation::capped,
     amx,
-    cache::{BLOCK, KvShape, LANES, LayerCache},
+    cache::{BLOCK, KvShape, LANES, LayerCache, Tile},
     columns::Cell,
-    level::MANY_TOKENS,
+    level::{Level, MANY_TOKENS},
 };
 
 /// Whether this processor has what it takes.
@@ -86,6 +86,8 @@ pub(super) struct Workspace {
     keys: Vec<Panel>,
     /// `[blocks, 2, head_dim / 32]`
     values: Vec<Panel>,
+    /// Keys of the last positions where these are not a whole group.
+    last: Vec<Tile>,
     scores: softmax::Block,
     weights: [Panel; 2],
 }
@@ -109,6 +111,7 @@ impl Workspace {
             rows: Vec::new(),
             keys: Vec::new(),
             values: Vec::new(),
+            last: Vec::new(),
             scores: softmax::Block([[0.0; BLOCK]; SIDE]),
             weights: [Panel::EMPTY; 2],
         }
@@ -130,6 +133,7 @@ impl Workspace {
     fn attend_with(&mut self, unit: &Unit, keys: &Keys<'_>, position: usize, queries: &mut Cell<'_>) {
         let head_dim = keys.cache.shape().head_dim;
         self.take(queries, head_dim, keys.scores);
+        keys.cache.close(Level::best(), keys.head, &mut self.last);
         let n_tiles = queries.n_tokens().div_ceil(SIDE);
         let seen = (position + 1).saturating_sub(keys.window)..position + queries.n_tokens();
         let n_blocks = blocks_laid_out(head_dim);
@@ -222,8 +226,14 @@ impl Workspace {
             let block = keys.cache.block(first);
             let own = i * of_block..(i + 1) * of_block;
             let places = seen.start.max(first) - first..seen.end.min(first + BLOCK) - first;
-            panel::put_keys(block.keys(shape, keys.head), head_dim, &mut self.keys[own.clone()]);
-            let n_vectors = shape.value_width() / LANES;
+            for group in 0..BLOCK / LANES {
+                let tiles = match keys.cache.open_group() {
+                    Some(last) if last == first + group * LANES => &self.last,
+                    _ => block.group(shape, keys.head, group),
+                };
+                panel::put_keys(tiles.as_flattened(), group, &mut self.keys[own.clone()]);
+            }
+            let n_vectors = shape.width() / LANES;
             panel::put_values(block.values(shape, keys.head), n_vectors, places, &mut self.values[own]);
         }
     }
@@ -289,7 +299,6 @@ mod tests {
             sample::{cached, filled, plain, value},
             segment,
         },
-        level::Level,
         team::Team,
     };
 
@@ -306,7 +315,7 @@ mod tests {
             });
             return out;
         }
-        let width = keys.cache.shape().value_width();
+        let width = keys.cache.shape().width();
         let mut work = segment::Workspace::new();
         let mut memory = vec![0.0; segment::Mixture::len(group, width)];
         for (token, out) in out.chunks_exact_mut(group * head_dim).enumerate() {

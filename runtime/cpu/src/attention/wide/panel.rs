@@ -32,16 +32,14 @@ pub(super) fn put_query(query: &[f32], factor: f32, row: usize, out: &mut [Panel
     }
 }
 
-/// Lays out a block of keys, `[64 / 16, head_dim]` vectors of 16 positions, as `[head_dim / 32, 2]` panels of 32 positions.
+/// Lays out a group of keys, vectors of 16 positions, as that of a block of `[head_dim / 32, 2]` panels of 32 positions.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) fn put_keys(keys: &[[f32; LANES]], head_dim: usize, out: &mut [Panel]) {
+pub(super) fn put_keys(keys: &[[f32; LANES]], group: usize, out: &mut [Panel]) {
     for (part, panels) in out.chunks_exact_mut(2).enumerate() {
-        for (strip, elements) in keys.chunks_exact(head_dim).enumerate() {
-            for j in 0..HALF {
-                let i = part * SIDE + j;
-                let words = split(load_if_any(elements, i), load_if_any(elements, i + HALF));
-                put(&mut panels[strip / 2], strip % 2, j, words);
-            }
+        for j in 0..HALF {
+            let i = part * SIDE + j;
+            let words = split(load_if_any(keys, i), load_if_any(keys, i + HALF));
+            put(&mut panels[group / 2], group % 2, j, words);
         }
     }
 }

@@ -1,0 +1,140 @@
+//! Keys and values of 64 positions.
+//!
+//! ```text
+//! for each head   keys    4 groups of 16 positions: [group][element / 16], and then
+//!                           [element % 16][position % 16]   where the group is closed, which is when its last position comes
+//!                           [position % 16][element % 16]   before
+//!                 values  [position][element]
+//! ```
+//! Both have as many elements as are a multiple of 16, the last of them zeros. A query's products with 16 keys, and its mixture of 16 elements of values,
+//! are vectors; and a head's keys and values are one run of memory.
+//!
+//! Until it is closed a group takes a few lines of the processor's cache for each key, where one number in each of hundreds of lines would be slower to
+//! write than all of the group is to turn.
+
+use std::ops::Range;
+
+use super::tile::{Tile, turn};
+use crate::{arena::Bytes, level::Level};
+
+/// Positions of a block.
+pub(crate) const BLOCK: usize = 64;
+/// Numbers handled as one, and positions of a group.
+pub(crate) const LANES: usize = 16;
+
+/// What a layer keeps of a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KvShape {
+    pub n_heads: usize,
+    pub head_dim: usize,
+}
+
+impl KvShape {
+    /// Elements of a head's key or value with what fills it up.
+    pub fn width(self) -> usize {
+        self.head_dim.next_multiple_of(LANES)
+    }
+
+    /// Elements of a block. Saturating, as sizes are a config's.
+    pub fn block_len(self) -> usize {
+        let width = self.head_dim.checked_next_multiple_of(LANES).unwrap_or(usize::MAX);
+        width.saturating_mul(2).saturating_mul(self.n_heads).saturating_mul(BLOCK)
+    }
+
+    fn keys(self, head: usize) -> Range<usize> {
+        let start = 2 * head * BLOCK * self.width();
+        start..start + BLOCK * self.width()
+    }
+
+    fn values(self, head: usize) -> Range<usize> {
+        let start = self.keys(head).end;
+        start..start + BLOCK * self.width()
+    }
+}
+
+/// Keys and values of [`BLOCK`] positions.
+#[derive(Debug)]
+pub(crate) struct Block(pub(super) Bytes);
+
+impl Block {
+    /// A head's keys, `[BLOCK / 16, width]` vectors of 16 positions where groups are closed.
+    pub fn keys(&self, shape: KvShape, head: usize) -> &[[f32; LANES]] {
+        self.0.floats()[shape.keys(head)].as_chunks().0
+    }
+
+    /// A head's values, `[BLOCK, width / 16]` vectors of 16 elements.
+    pub fn values(&self, shape: KvShape, head: usize) -> &[[f32; LANES]] {
+        self.0.floats()[shape.values(head)].as_chunks().0
+    }
+
+    /// A head's keys of a group.
+    pub fn group(&self, shape: KvShape, head: usize, group: usize) -> &[Tile] {
+        let n_tiles = shape.width() / LANES;
+        &self.keys(shape, head).as_chunks().0[group * n_tiles..][..n_tiles]
+    }
+
+    fn group_mut(&mut self, shape: KvShape, head: usize, group: usize) -> &mut [Tile] {
+        let n_tiles = shape.width() / LANES;
+        let keys = self.0.floats_mut()[shape.keys(head)].as_chunks_mut().0;
+        &mut keys.as_chunks_mut().0[group * n_tiles..][..n_tiles]
+    }
+
+    /// Puts keys and values of successive positions, `[positions, n_heads, head_dim]` each, at `places`, which follow what is there. Closes groups.
+    pub fn write(&mut self, level: Level, shape: KvShape, places: Range<usize>, k: &[f32], v: &[f32]) {
+        let KvShape { n_heads, head_dim } = shape;
+        let (kv_len, width) = (n_heads * head_dim, shape.width());
+        for group in places.start / LANES..places.end.div_ceil(LANES) {
+            let end = (group + 1) * LANES;
+            let (start, end) = (places.start.max(end - LANES), places.end.min(end));
+            let rows = (start - places.start) * kv_len..(end - places.start) * kv_len;
+            for head in 0..n_heads {
+                let tiles = self.group_mut(shape, head, group);
+                for (place, k) in (start..end).zip(k[rows.clone()].chunks_exact(kv_len)) {
+                    let (vectors, rest) = k[head * head_dim..][..head_dim].as_chunks();
+                    for (tile, vector) in tiles.iter_mut().zip(vectors) {
+                        tile[place % LANES] = *vector;
+                    }
+                    if !rest.is_empty() {
+                        tiles[vectors.len()][place % LANES] = filled_up(rest);
+                    }
+                }
+                if end.is_multiple_of(LANES) {
+                    turn(level, tiles);
+                }
+                let values = &mut self.0.floats_mut()[shape.values(head)];
+                for (place, v) in (start..end).zip(v[rows.clone()].chunks_exact(kv_len)) {
+                    let value = &mut values[place * width..][..width];
+                    value[..head_dim].copy_from_slice(&v[head * head_dim..][..head_dim]);
+                    value[head_dim..].fill(0.0);
+                }
+            }
+        }
+    }
+
+    /// Opens a group that was closed.
+    pub(super) fn open(&mut self, shape: KvShape, group: usize) {
+        for head in 0..shape.n_heads {
+            turn(Level::best(), self.group_mut(shape, head, group));
+        }
+    }
+
+    /// Appends keys and values of all heads at `place`, whose group is open or not.
+    pub(super) fn read(&self, shape: KvShape, place: usize, is_open: bool, k: &mut Vec<f32>, v: &mut Vec<f32>) {
+        let KvShape { n_heads, head_dim } = shape;
+        for head in 0..n_heads {
+            let tiles = self.group(shape, head, place / LANES);
+            let (group, element) = (tiles.as_flattened(), |i: usize| (i - i % LANES, i % LANES));
+            k.extend((0..head_dim).map(|i| match element(i) {
+                (tile, i) if is_open => group[tile + place % LANES][i],
+                (tile, i) => group[tile + i][place % LANES],
+            }));
+            v.extend_from_slice(&self.0.floats()[shape.values(head)][place * shape.width()..][..head_dim]);
+        }
+    }
+}
+
+fn filled_up(rest: &[f32]) -> [f32; LANES] {
+    let mut vector = [0.0; LANES];
+    vector[..rest.len()].copy_from_slice(rest);
+    vector
+}
