@@ -6,7 +6,7 @@
 
 use std::{
     cell::UnsafeCell,
-    mem::MaybeUninit,
+    mem::{self, MaybeUninit},
     ops::{Deref, Range},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -158,6 +158,11 @@ impl Chunk {
 }
 
 impl Bytes {
+    /// These bytes for somebody else, leaving none.
+    pub fn take(&mut self) -> Bytes {
+        Bytes { chunk: Arc::clone(&self.chunk), range: mem::replace(&mut self.range, 0..0) }
+    }
+
     /// To fill them.
     pub fn as_mut(&mut self) -> &mut [u8] {
         // SAFETY: within the chunk, which lives as long as this does, and ranges are given out once, so nobody else has these bytes.
@@ -184,7 +189,7 @@ impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: as in `as_mut`; memory of either kind is zeroed.
+        // SAFETY: as in `as_mut`; memory of either kind is zeroed at first.
         unsafe { std::slice::from_raw_parts(self.chunk.first().add(self.range.start), self.range.len()) }
     }
 }

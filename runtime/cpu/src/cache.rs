@@ -8,20 +8,20 @@
 //! Blocks behind a window are used again for what comes.
 //!
 //! A step touches a few lines of each layer's blocks, and where these are in pages of 4 KiB, finding out where the pages are takes longer than
-//! the rest; so a sequence's blocks share large ones ([`Arena`]). They are taken position by position and not layer by layer, so that a
-//! sequence that goes back gives memory back.
+//! the rest; so blocks share large ones, and are used again by the model's other sequences ([`Pool`]).
 
 mod block;
+mod pool;
 mod tile;
 
-use std::{any::Any, collections::VecDeque, ops::Range};
+use std::{any::Any, collections::VecDeque, ops::Range, sync::Arc};
 
-use kinfolk_decoder::{Cache, ForwardError, LoadError};
+use kinfolk_decoder::{Cache, ForwardError};
 
 pub(crate) use self::block::{BLOCK, Block, KvShape, LANES};
-pub(crate) use self::tile::Tile;
 use self::tile::turn;
-use crate::{arena::Arena, level::Level};
+pub(crate) use self::{pool::Pool, tile::Tile};
+use crate::level::Level;
 
 /// State of one sequence: per layer the keys and values of the tokens that can still be seen.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ pub(crate) struct CpuCache {
     pub tokens: Vec<u32>,
     /// Length of the sequence that the keys were rotated for, at least that of `tokens`. Going back does not turn keys back.
     pub rotated_for: usize,
-    /// Where the layers' blocks are.
-    memory: Arena,
+    /// Where the layers' blocks are from.
+    pool: Arc<Pool>,
 }
 
 /// Keys and values of one layer.
@@ -60,22 +60,12 @@ impl LayerCache {
     #[cfg(test)]
     pub fn reserve(&mut self, n: usize) -> Result<(), ForwardError> {
         let end = self.len + n;
-        reserve(std::slice::from_mut(self), &Arena::new(0), end)
+        reserve(std::slice::from_mut(self), &Pool::new(), end)
     }
 
     /// Blocks that a sequence of `len` takes and that are not there yet.
     fn missing_blocks(&self, len: usize) -> usize {
         len.saturating_sub(self.first).div_ceil(BLOCK).saturating_sub(self.blocks.len())
-    }
-
-    /// One more block.
-    fn add_block(&mut self, memory: &Arena) -> Result<(), ForwardError> {
-        let n_bytes = self.shape.block_len().saturating_mul(4);
-        let out_of_memory = || ForwardError::OutOfMemory { needed_bytes: n_bytes as u64 };
-        self.blocks.try_reserve(1).map_err(|_| out_of_memory())?;
-        let block = memory.take(n_bytes).map_err(|_: LoadError| out_of_memory())?;
-        self.blocks.push_back(Block(block));
-        Ok(())
     }
 
     /// Appends `n` positions, for which there is room, and returns the blocks they are in, each with its positions' places within it.
@@ -143,7 +133,7 @@ impl LayerCache {
     fn copy_from(&mut self, other: &LayerCache, n: usize) {
         self.len = other.len;
         for (own, block) in self.blocks.iter_mut().zip(&other.blocks) {
-            own.0.as_mut().copy_from_slice(&block.0);
+            own.copy_from(block);
         }
         self.truncate(n);
     }
@@ -170,9 +160,9 @@ fn new_blocks(positions: &Range<usize>) -> Range<usize> {
 }
 
 impl CpuCache {
-    /// Of a model whose layers are like these.
-    pub fn new(model: u64, layers: Vec<LayerCache>) -> CpuCache {
-        CpuCache { model, layers, tokens: Vec::new(), rotated_for: 0, memory: Arena::new(0) }
+    /// Of a model whose layers are like these and whose sequences share `pool`.
+    pub fn new(model: u64, pool: Arc<Pool>, layers: Vec<LayerCache>) -> CpuCache {
+        CpuCache { model, layers, tokens: Vec::new(), rotated_for: 0, pool }
     }
 
     /// Makes room for `n` more positions in every layer, so that [`LayerCache::grow`] cannot fail.
@@ -180,7 +170,7 @@ impl CpuCache {
     /// # Errors
     /// `OutOfMemory`.
     pub fn reserve(&mut self, n: usize) -> Result<(), ForwardError> {
-        reserve(&mut self.layers, &self.memory, self.tokens.len().saturating_add(n))
+        reserve(&mut self.layers, &self.pool, self.tokens.len().saturating_add(n))
     }
 
     /// The length nearest to `n` that the sequence can go back to.
@@ -199,18 +189,14 @@ impl CpuCache {
     }
 }
 
-/// Makes room for a sequence of `len` in every layer.
-fn reserve(layers: &mut [LayerCache], memory: &Arena, len: usize) -> Result<(), ForwardError> {
-    let bytes_of =
-        |layer: &LayerCache| layer.missing_blocks(len).saturating_mul(layer.shape.block_len()).saturating_mul(4);
-    memory.expect(layers.iter().map(bytes_of).fold(0, usize::saturating_add));
-    let mut is_missing = true;
-    while is_missing {
-        is_missing = false;
-        for layer in layers.iter_mut().filter(|layer| layer.missing_blocks(len) > 0) {
-            layer.add_block(memory)?;
-            is_missing = true;
-        }
+/// Makes room for a sequence of `len` in every layer, position by position and not layer by layer, so that neighbours in memory are of one time.
+fn reserve(layers: &mut [LayerCache], pool: &Arc<Pool>, len: usize) -> Result<(), ForwardError> {
+    let n_most = layers.iter().map(|layer| layer.missing_blocks(len)).max().unwrap_or(0);
+    let at = |n| layers.iter().enumerate().filter(move |(_, layer)| layer.missing_blocks(len) > n);
+    let (owners, sizes): (Vec<_>, Vec<_>) =
+        (0..n_most).flat_map(at).map(|(i, layer)| (i, layer.shape.block_len().saturating_mul(4))).unzip();
+    for (owner, block) in owners.into_iter().zip(pool.take(&sizes)?) {
+        layers[owner].blocks.push_back(Block::new(block));
     }
     Ok(())
 }
@@ -229,13 +215,14 @@ impl Cache for CpuCache {
 
     fn fork(&self, n: usize) -> Box<dyn Cache> {
         let n = self.reachable(n);
-        let mut fork = CpuCache::new(self.model, self.layers.iter().map(|layer| layer.without_blocks(n)).collect());
+        let empty = |n| {
+            let layers = self.layers.iter().map(|layer| layer.without_blocks(n)).collect();
+            CpuCache::new(self.model, Arc::clone(&self.pool), layers)
+        };
+        let mut fork = empty(n);
         if fork.reserve(n).is_err() {
             // What cannot be copied is computed anew.
-            return Box::new(CpuCache::new(
-                self.model,
-                self.layers.iter().map(|layer| layer.without_blocks(0)).collect(),
-            ));
+            return Box::new(empty(0));
         }
         fork.layers.iter_mut().zip(&self.layers).for_each(|(fork, layer)| fork.copy_from(layer, n));
         (fork.tokens, fork.rotated_for) = (self.tokens[..n].to_vec(), self.rotated_for);
@@ -280,7 +267,6 @@ impl Cache for CpuCache {
         }
         let tokens = take_words(&mut rest, n_tokens)?.map(u32::from_le_bytes).collect();
         let mut layers = Vec::with_capacity(n_layers);
-        let memory = Arena::new(0);
         for own in &self.layers {
             let (width, first) = (take(&mut rest)?, take(&mut rest)?);
             let shape = own.shape;
@@ -302,7 +288,7 @@ impl Cache for CpuCache {
             if first % BLOCK != 0 {
                 return Err(format!("expected a first position that is a multiple of {BLOCK}, found {first}"));
             }
-            reserve(std::slice::from_mut(&mut layer), &memory, n_tokens).map_err(|error| error.to_string())?;
+            reserve(std::slice::from_mut(&mut layer), &self.pool, n_tokens).map_err(|error| error.to_string())?;
             let mut rows = rows.chunks_exact(2 * 4 * width);
             let mut row = vec![0.0; 2 * width];
             for (block, places) in layer.grow(n) {
@@ -318,7 +304,7 @@ impl Cache for CpuCache {
         if !rest.is_empty() {
             return Err(format!("expected the end of the snapshot, found {} more bytes", rest.len()));
         }
-        (self.tokens, self.layers, self.rotated_for, self.memory) = (tokens, layers, rotated_for, memory);
+        (self.tokens, self.layers, self.rotated_for) = (tokens, layers, rotated_for);
         Ok(())
     }
 
@@ -355,4 +341,77 @@ fn take_words<'a>(rest: &mut &'a [u8], n: usize) -> Result<impl Iterator<Item = 
     let (head, tail) = rest.split_at(len);
     *rest = tail;
     Ok(head.as_chunks::<4>().0.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(i: usize) -> f32 {
+        ((i * 7919) % 65536) as f32
+    }
+
+    /// Keys and values of one position, the `n`-th that was ever written.
+    fn rows(shape: KvShape, n: usize) -> (Vec<f32>, Vec<f32>) {
+        let len = shape.n_heads * shape.head_dim;
+        ((0..len).map(|i| value(n * len + i)).collect(), (0..len).map(|i| -value(n * len + i)).collect())
+    }
+
+    /// That every position has its own, that groups are closed which are full, and that the last one can be seen as if it were.
+    #[track_caller]
+    fn check(layer: &LayerCache, written: &[usize]) {
+        let shape @ KvShape { n_heads, head_dim } = layer.shape;
+        let mut tiles = Vec::new();
+        for (p, n) in written.iter().enumerate() {
+            let (k, v) = rows(shape, *n);
+            let is_open = layer.open_group().is_some_and(|first| first <= p);
+            assert_eq!(is_open, p >= written.len() - written.len() % LANES, "{p} of {}", written.len());
+            let (mut found_k, mut found_v) = (Vec::new(), Vec::new());
+            layer.block(p).read(shape, p % BLOCK, is_open, &mut found_k, &mut found_v);
+            assert!((&found_k, &found_v) == (&k, &v), "{p} of {}", written.len());
+            for head in 0..n_heads {
+                let mut group = layer.block(p).group(shape, head, p % BLOCK / LANES);
+                if is_open {
+                    layer.close(Level::best(), head, &mut tiles);
+                    group = &tiles;
+                }
+                let of_key = group.as_flattened().iter().map(|positions| positions[p % LANES]);
+                let filled_up = k[head * head_dim..][..head_dim].iter().copied().chain([0.0; LANES]);
+                assert!(of_key.eq(filled_up.take(shape.width())), "{p} of {}", written.len());
+                let nothing = written.len() % LANES;
+                let beyond = |positions: &[f32; LANES]| positions[nothing..].iter().all(|x| *x == 0.0);
+                assert!(!is_open || group.as_flattened().iter().all(beyond), "{} positions", written.len());
+            }
+        }
+    }
+
+    #[test]
+    fn positions_are_there_however_they_came_and_whatever_was_taken_back() {
+        // Positions that come, and how many are left then.
+        let steps =
+            [(5, 5), (11, 16), (16, 32), (1, 33), (0, 31), (0, 17), (100, 117), (0, 64), (1, 65), (0, 63), (1, 64)];
+        for head_dim in [5, 16, 40, 64] {
+            let shape = KvShape { n_heads: 2, head_dim };
+            let mut layer = LayerCache::new(shape, None);
+            let (mut written, mut n) = (Vec::new(), 0);
+            for (new, left) in steps {
+                layer.reserve(new).unwrap();
+                for (block, places) in layer.grow(new) {
+                    let of_all = (n..n + places.len()).map(|n| rows(shape, n));
+                    let (k, v): (Vec<_>, Vec<_>) = of_all.unzip();
+                    written.extend(n..n + places.len());
+                    n += places.len();
+                    block.write(Level::best(), shape, places, &k.concat(), &v.concat());
+                }
+                check(&layer, &written);
+                let mut copy = layer.without_blocks(left);
+                reserve(std::slice::from_mut(&mut copy), &Pool::new(), left).unwrap();
+                copy.copy_from(&layer, left);
+                layer.truncate(left);
+                written.truncate(left);
+                check(&layer, &written);
+                check(&copy, &written);
+            }
+        }
+    }
 }

@@ -20,7 +20,7 @@ use crate::{
     activations::Activations,
     attention::AttentionWeights,
     buffers::Buffer,
-    cache::{CpuCache, LayerCache},
+    cache::{CpuCache, LayerCache, Pool},
     ffn::FfnWeights,
     level::Level,
     linear::Linear,
@@ -42,6 +42,8 @@ pub(crate) struct CpuModel {
     context_length: usize,
     team: Arc<Team>,
     timers: Timers,
+    /// Where its sequences' keys and values are.
+    pool: Arc<Pool>,
     level: Level,
     weight_bytes: u64,
     /// `[vocab, hidden]`
@@ -171,6 +173,7 @@ impl CpuModel {
             context_length,
             team,
             timers: Timers::new(context.profile),
+            pool: Pool::new(),
             level: Level::best(),
             embedding,
             ropes,
@@ -182,7 +185,7 @@ impl CpuModel {
 
     fn empty_cache(&self) -> CpuCache {
         let layers = self.layers.iter().map(|layer| layer.attention.new_cache()).collect();
-        CpuCache::new(self.id, layers)
+        CpuCache::new(self.id, Arc::clone(&self.pool), layers)
     }
 
     /// Checks what a caller can get wrong, and makes room, so that the pass itself can only be cancelled.

@@ -14,8 +14,11 @@
 
 use std::ops::Range;
 
-use super::tile::{Tile, turn};
-use crate::{arena::Bytes, level::Level};
+use super::{
+    pool::Pooled,
+    tile::{Tile, turn},
+};
+use crate::level::Level;
 
 /// Positions of a block.
 pub(crate) const BLOCK: usize = 64;
@@ -54,9 +57,19 @@ impl KvShape {
 
 /// Keys and values of [`BLOCK`] positions.
 #[derive(Debug)]
-pub(crate) struct Block(pub(super) Bytes);
+pub(crate) struct Block(Pooled);
 
 impl Block {
+    /// In memory of the shape's [`block_len`](KvShape::block_len).
+    pub(super) fn new(memory: Pooled) -> Block {
+        Block(memory)
+    }
+
+    /// Makes this a copy.
+    pub(super) fn copy_from(&mut self, other: &Block) {
+        self.0.floats_mut().copy_from_slice(other.0.floats());
+    }
+
     /// A head's keys, `[BLOCK / 16, width]` vectors of 16 positions where groups are closed.
     pub fn keys(&self, shape: KvShape, head: usize) -> &[[f32; LANES]] {
         self.0.floats()[shape.keys(head)].as_chunks().0

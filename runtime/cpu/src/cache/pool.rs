@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use kinfolk_decoder::LoadError;
+use kinfolk_decoder::{ForwardError, LoadError};
 
 use crate::arena::{Arena, Bytes};
 
@@ -39,17 +39,29 @@ impl Pool {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn take(self: &Arc<Pool>, sizes: &[usize]) -> Result<Vec<Pooled>, LoadError> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let again: Vec<_> = sizes.iter().map(|n| free.get_mut(n).and_then(Vec::pop)).collect();
-        drop(free);
+    pub fn take(self: &Arc<Pool>, sizes: &[usize]) -> Result<Vec<Pooled>, ForwardError> {
+        let again: Vec<Option<Pooled>> = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let again = |n| Some(self.pooled(free.get_mut(n)?.pop()?));
+            sizes.iter().map(again).collect()
+        };
         let new = sizes.iter().zip(&again).filter(|(_, again)| again.is_none());
         self.new.expect(new.map(|(n, _)| *n).fold(0, usize::saturating_add));
-        let pooled = |(again, n): (Option<Bytes>, &usize)| {
-            let bytes = again.map_or_else(|| self.new.take(*n), Ok)?;
-            Ok(Pooled { bytes, pool: Arc::clone(self) })
+        let new = |n: usize| {
+            let out_of_memory = |_: LoadError| ForwardError::OutOfMemory { needed_bytes: n as u64 };
+            Ok(self.pooled(self.new.take(n).map_err(out_of_memory)?))
         };
-        again.into_iter().zip(sizes).map(pooled).collect()
+        let or_new = |(again, n): (Option<Pooled>, &usize)| again.map_or_else(|| new(*n), Ok);
+        let mut all: Vec<Pooled> = again.into_iter().zip(sizes).map(or_new).collect::<Result<_, ForwardError>>()?;
+        if cfg!(debug_assertions) {
+            // So that tests show who reads what he has not written.
+            all.iter_mut().for_each(|pooled| pooled.floats_mut().fill(f32::NAN));
+        }
+        Ok(all)
+    }
+
+    fn pooled(self: &Arc<Pool>, bytes: Bytes) -> Pooled {
+        Pooled { bytes, pool: Arc::clone(self) }
     }
 }
 
@@ -65,12 +77,41 @@ impl Pooled {
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        let mut bytes = self.bytes.take();
-        if cfg!(debug_assertions) {
-            // So that tests show who reads what he has not written.
-            bytes.floats_mut().fill(f32::NAN);
-        }
+        let bytes = self.bytes.take();
         let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.entry(bytes.len()).or_default().push(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_back_serves_again_and_nobody_elses() {
+        let pool = Pool::new();
+        let addresses = |all: &[Pooled]| all.iter().map(|p| p.floats().as_ptr().addr()).collect::<Vec<_>>();
+        let held = pool.take(&[256, 4096]).unwrap();
+        let mut first = pool.take(&[256, 256, 4096]).unwrap();
+        let before = addresses(&first);
+        assert!(addresses(&held).iter().all(|held| !before.contains(held)));
+        first.pop();
+        drop(first);
+        let second = pool.take(&[4096, 256, 512, 256, 256]).unwrap();
+        let after = addresses(&second);
+        assert!(second.iter().map(|p| p.floats().len() * 4).eq([4096, 256, 512, 256, 256]));
+        let again: Vec<_> = after.iter().filter(|at| before.contains(at)).collect();
+        assert_eq!(again, [&before[2], &before[1], &before[0]], "the large one and two small ones");
+        assert!(addresses(&held).iter().all(|held| !after.contains(held)));
+    }
+
+    #[test]
+    fn what_was_taken_before_there_was_not_enough_goes_back() {
+        let pool = Pool::new();
+        let first = pool.take(&[64]).unwrap();
+        let address = first[0].floats().as_ptr();
+        drop(first);
+        assert!(pool.take(&[64, usize::MAX]).is_err());
+        assert_eq!(pool.take(&[64]).unwrap()[0].floats().as_ptr(), address);
     }
 }

@@ -1,18 +1,19 @@
 //! One sequence's state: going back, saving, and forgetting what a window no longer sees.
 
-use kinfolk_decoder::{LoadContext, Mask, Mixer, Model};
+use kinfolk_decoder::{LoadContext, Mask, Mixer, Model, Want};
 use serde_json::json;
 
 use crate::fixtures::{
-    ALL, CONTEXT, EXPERTS, LLAMA, VOCAB, WINDOWED, cold, config_with, forward, load, source, tokens, try_load,
+    ALL, CONTEXT, EXPERTS, LLAMA, VOCAB, WINDOWED, cold, config_with, forward, load, source, tokens, try_forward,
+    try_load,
 };
 
 /// Tokens that a layer of [`WINDOWED`] sees.
 const WINDOW: usize = 12;
 /// Positions that are kept together.
 const BLOCK: usize = 64;
-/// Bytes of keys and values per token of [`WINDOWED`]: 2 layers, 2 heads, of keys 24 and of values 32 elements of 4 bytes.
-const WINDOWED_TOKEN_BYTES: usize = 2 * 2 * (24 + 32) * 4;
+/// Bytes of keys and values per token of [`WINDOWED`]: 2 layers, 2 heads, 24 elements that take the room of 32, of 4 bytes.
+const WINDOWED_TOKEN_BYTES: usize = 2 * 2 * (32 + 32) * 4;
 
 #[test]
 fn whatever_truncation_answers_the_rest_computed_anew_is_right() {
@@ -201,4 +202,39 @@ fn a_snapshot_of_another_shape_is_refused() {
     let before = cache.snapshot();
     assert_eq!(cache.restore(&of_other.snapshot()), Err("expected keys of 48 elements, found 24".to_owned()));
     assert_eq!(cache.snapshot(), before);
+}
+
+#[test]
+fn nothing_of_a_sequence_that_is_gone_reaches_the_next() {
+    let n = 60;
+    for fixture in ALL {
+        let model = load(fixture);
+        let mut cache = model.new_cache();
+        forward(&*model, &mut *cache, &tokens(n));
+        let mut snapshot = cache.snapshot();
+        // The same with no number for every key and value.
+        let head = 20 + 3 * 8 + 4 * n;
+        let layer_len = (snapshot.len() - head) / 2;
+        for layer in snapshot[head..].chunks_exact_mut(layer_len) {
+            layer[16..].chunks_exact_mut(4).for_each(|x| x.copy_from_slice(&f32::NAN.to_le_bytes()));
+        }
+        let gone = [(); 8].map(|()| {
+            let mut cache = model.new_cache();
+            cache.restore(&snapshot).unwrap();
+            cache
+        });
+        drop(gone);
+        // In pieces of a few tokens and of many, that end within groups and blocks and at their ends.
+        let unused = load(fixture);
+        let mut next = [model.new_cache(), unused.new_cache()];
+        let all = tokens(CONTEXT - 6);
+        let mut rest = &all[..];
+        for n in [1, 14, 1, 1, 40, 7, 36, 100, 31, 19] {
+            let piece = rest.split_off(..n).unwrap();
+            let [found, expected] = [(&model, 0), (&unused, 1)]
+                .map(|(model, i)| try_forward(&**model, &mut *next[i], piece, Want::AllLogits).unwrap());
+            assert!(expected.iter().all(|x| x.is_finite()) && found == expected, "{fixture}: the last of {n}");
+            assert!(next[0].snapshot() == next[1].snapshot(), "{fixture}: the last of {n}");
+        }
+    }
 }
