@@ -18,6 +18,8 @@ pub struct Cli {
 pub enum Command {
     /// Runs engines in turns and prints what each reaches and the ratios.
     Compare(CompareArgs),
+    /// Shows how far logits are from those of exact products with the same weights.
+    Accuracy(AccuracyArgs),
     /// Makes files of random weights in the shape of a model.
     #[cfg(feature = "llama-cpp")]
     Make(MakeArgs),
@@ -30,9 +32,6 @@ pub enum Command {
 pub struct CompareArgs {
     /// A GGUF file.
     pub model: PathBuf,
-    /// Threads for every engine.
-    #[arg(short, long, default_value_t = n_cores(), value_parser = positive)]
-    pub threads: usize,
     /// Tokens of the prompt; several lengths separated by commas; 0 leaves prefill out.
     #[arg(short, long, default_value = "512", value_delimiter = ',')]
     pub prompt: Vec<usize>,
@@ -45,21 +44,46 @@ pub struct CompareArgs {
     /// Sequences that decode at once.
     #[arg(short, long, default_value = "1", value_delimiter = ',', value_parser = positive)]
     pub batch: Vec<usize>,
-    /// Turns of each engine, after one to warm up.
+    /// Turns of each engine. In every one it rests, does the work once uncounted, and then again.
     #[arg(short, long, default_value_t = 3, value_parser = positive)]
     pub repetitions: usize,
     /// Also starts a new process for every engine and turn, for load time, time to the first token and memory.
     #[arg(long)]
     pub cold: bool,
+    #[command(flatten)]
+    pub engines: EngineArgs,
+    /// Prints JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct AccuracyArgs {
+    /// GGUF files.
+    #[arg(required = true)]
+    pub models: Vec<PathBuf>,
+    /// Tokens of the text.
+    #[arg(short, long, default_value_t = 96, value_parser = positive)]
+    pub n_tokens: usize,
+    #[command(flatten)]
+    pub engines: EngineArgs,
+    /// Prints JSON instead of tables.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Who takes part, and how.
+#[derive(Args, Debug)]
+pub struct EngineArgs {
+    /// Threads for every engine.
+    #[arg(short, long, default_value_t = n_cores(), value_parser = positive)]
+    pub threads: usize,
     /// The engines, the one to compare with the others first [default: all that this program was built with].
     #[arg(short, long, value_delimiter = ',')]
     pub engines: Vec<EngineKind>,
     /// Runs an engine with another build of this program; under another name, beside its own build. May be given several times.
     #[arg(long, value_name = "[NAME=]ENGINE=PROGRAM", value_parser = other_build)]
     pub worker: Vec<OtherBuild>,
-    /// Prints JSON instead of a table.
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// An engine in another build of this program.

@@ -1,21 +1,13 @@
 //! Lets engines take turns.
 
-use std::{
-    collections::HashSet,
-    io::{BufRead, BufReader, Write},
-    path::PathBuf,
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
-use kinfolk::{Registry, decoder::Source};
+use anyhow::Result;
 
 use crate::{
     args::CompareArgs,
-    engine::EngineKind,
-    protocol::{Done, Reply, Request, Settings},
+    contender::{Contender, Worker, contenders, settings},
+    protocol::{Request, Settings},
     report::{Measurement, Quantity, Report},
 };
 
@@ -24,8 +16,8 @@ use crate::{
 const BETWEEN_TURNS: Duration = Duration::from_millis(600);
 
 pub fn run(args: &CompareArgs) -> Result<()> {
-    let contenders = contenders(args)?;
-    let settings = settings(args)?;
+    let contenders = contenders(&args.engines)?;
+    let settings = settings(&args.model, args.engines.threads, context_length(args))?;
     let mut report = Report::new(args, &contenders.iter().map(|c| c.name.clone()).collect::<Vec<_>>());
     if args.cold {
         cold(args, &contenders, settings, &mut report)?;
@@ -34,45 +26,10 @@ pub fn run(args: &CompareArgs) -> Result<()> {
     report.print(args.json)
 }
 
-/// Who takes part.
-struct Contender {
-    name: String,
-    engine: EngineKind,
-    program: PathBuf,
-}
-
-fn contenders(args: &CompareArgs) -> Result<Vec<Contender>> {
-    let this_program = std::env::current_exe()?;
-    let replaced = |kind| args.worker.iter().find(|w| w.name.is_none() && w.engine == kind);
-    let kinds = if args.engines.is_empty() { EngineKind::built_in() } else { args.engines.clone() };
-    let own = kinds.into_iter().map(|engine| Contender {
-        name: engine.name().to_owned(),
-        engine,
-        program: replaced(engine).map_or_else(|| this_program.clone(), |w| w.program.clone()),
-    });
-    let named = args
-        .worker
-        .iter()
-        .filter_map(|w| Some(Contender { name: w.name.clone()?, engine: w.engine, program: w.program.clone() }));
-    let contenders: Vec<_> = own.chain(named).collect();
-    let mut names = HashSet::new();
-    if let Some(twice) = contenders.iter().find(|c| !names.insert(&c.name)) {
-        bail!("engines: expected each name once, found `{}` twice", twice.name);
-    }
-    Ok(contenders)
-}
-
-/// What every engine loads with: room for the longest sequence of all.
-fn settings(args: &CompareArgs) -> Result<Settings> {
-    let source = Source::open(&args.model)?;
-    let family = Registry::linked().claim(&source)?.family;
-    let describe = family.describe.context("expected a family that is a description, found a runner")?;
-    let decoder = describe(source.config())?;
+/// Tokens of the longest sequence of all.
+fn context_length(args: &CompareArgs) -> usize {
     let decoded = args.depth.iter().map(|depth| depth + args.n_decode);
-    let context_length = decoded.chain(args.prompt.iter().copied()).max().unwrap_or(1).max(1);
-    let max = decoder.context_length;
-    ensure!(context_length <= max, "context: expected at most {max} tokens, found {context_length}");
-    Ok(Settings { threads: args.threads, context_length, vocab_size: decoder.embedding.vocab_size })
+    decoded.chain(args.prompt.iter().copied()).max().unwrap_or(1).max(1)
 }
 
 /// A new process for every turn: what it costs to begin.
@@ -101,8 +58,8 @@ fn cold(args: &CompareArgs, contenders: &[Contender], settings: Settings, report
 
 /// In a new process: seconds to load, seconds to the first token, and the memory that both and some decoding took.
 fn begin(contender: &Contender, args: &CompareArgs, settings: Settings, n_tokens: usize) -> Result<[f64; 6]> {
-    let mut worker = Worker::start(contender, args)?;
-    let load = worker.load(args, settings)?;
+    let mut worker = Worker::start(contender, args.engines.threads)?;
+    let load = worker.load(&args.model, settings)?;
     let first = worker.ask(&Request::Prefill { n_tokens })?;
     worker.ask(&Request::Start { depth: 0, n_sequences: 1 })?;
     let decoded = worker.ask(&Request::Decode { n_tokens: args.n_decode.clamp(1, 16) })?;
@@ -119,10 +76,10 @@ fn begin(contender: &Contender, args: &CompareArgs, settings: Settings, n_tokens
 
 /// One process per engine, which stays: how fast each is once it runs.
 fn warm(args: &CompareArgs, contenders: &[Contender], settings: Settings, report: &mut Report) -> Result<()> {
-    let mut workers = contenders.iter().map(|c| Worker::start(c, args)).collect::<Result<Vec<_>>>()?;
+    let mut workers = contenders.iter().map(|c| Worker::start(c, args.engines.threads)).collect::<Result<Vec<_>>>()?;
     let mut refused = Vec::new();
     for worker in &mut workers {
-        let loaded = worker.load(args, settings);
+        let loaded = worker.load(&args.model, settings);
         report.about.extend(loaded.as_ref().ok().and_then(|done| done.about.clone()));
         refused.push(loaded.err().map(|error| format!("{error:#}")));
     }
@@ -158,12 +115,12 @@ struct Rates {
 }
 
 impl Turns {
-    /// Prepares every engine, lets each warm up once, and then asks one after the other, several times.
+    /// Prepares every engine, and then asks one after the other, several times. In every turn an engine works twice, and the second counts.
     fn take(&mut self, prepare: Option<Request>, request: &Request, n_tokens: usize) -> Rates {
         let mut failures = self.refused.clone();
         let mut values = vec![Vec::new(); self.workers.len()];
         for (worker, failure) in self.workers.iter_mut().zip(&mut failures).filter(|(_, failure)| failure.is_none()) {
-            let prepared = prepare.iter().chain([request]).try_for_each(|request| worker.ask(request).map(drop));
+            let prepared = prepare.iter().try_for_each(|request| worker.ask(request).map(drop));
             *failure = prepared.err().map(|error| format!("{error:#}"));
         }
         for _ in 0..self.n_turns {
@@ -172,7 +129,8 @@ impl Turns {
                     continue;
                 }
                 thread::sleep(BETWEEN_TURNS);
-                match worker.ask(request) {
+                // The first to work after a rest finds cores that slept and caches that others have filled.
+                match worker.ask(request).and_then(|_| worker.ask(request)) {
                     Ok(done) => values[i].push(n_tokens as f64 / done.seconds),
                     Err(error) => failures[i] = Some(format!("{error:#}")),
                 }
@@ -185,50 +143,5 @@ impl Turns {
 impl Rates {
     fn called(self, name: String) -> Measurement {
         Measurement::new(name, Quantity::TokensPerSecond, self.values, self.failures)
-    }
-}
-
-/// The process of an engine. Ends when it is dropped.
-struct Worker {
-    name: String,
-    process: Child,
-    requests: Option<ChildStdin>,
-    replies: BufReader<ChildStdout>,
-}
-
-impl Worker {
-    fn start(contender: &Contender, args: &CompareArgs) -> Result<Worker> {
-        let mut process = Command::new(&contender.program)
-            .args(["worker", contender.engine.name()])
-            .env("RAYON_NUM_THREADS", args.threads.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("cannot start `{}`", contender.program.display()))?;
-        let (requests, replies) = (process.stdin.take(), process.stdout.take());
-        let replies = BufReader::new(replies.context("a worker without an output")?);
-        Ok(Worker { name: contender.name.clone(), process, requests, replies })
-    }
-
-    fn load(&mut self, args: &CompareArgs, settings: Settings) -> Result<Done> {
-        self.ask(&Request::Load { model: args.model.clone(), settings })
-    }
-
-    fn ask(&mut self, request: &Request) -> Result<Done> {
-        let ended = || format!("the process of {} ended", self.name);
-        let mut requests = self.requests.as_ref().with_context(ended)?;
-        writeln!(requests, "{}", serde_json::to_string(request)?).with_context(ended)?;
-        let mut line = String::new();
-        let n_bytes = self.replies.read_line(&mut line).with_context(ended)?;
-        ensure!(n_bytes > 0, ended());
-        serde_json::from_str::<Reply>(&line).context("not a reply")?.map_err(anyhow::Error::msg)
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // The end of its input ends it.
-        drop(self.requests.take());
-        let _ = self.process.wait();
     }
 }

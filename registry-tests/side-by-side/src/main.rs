@@ -5,9 +5,13 @@
 
 kinfolk::enroll!();
 
+mod accuracy;
 mod args;
 mod compare;
+mod contender;
+mod distance;
 mod engine;
+mod frames;
 #[cfg(feature = "llama-cpp")]
 mod make;
 mod memory;
@@ -25,6 +29,7 @@ use args::{Cli, Command};
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Compare(args) => compare::run(&args),
+        Command::Accuracy(args) => accuracy::run(&args),
         #[cfg(feature = "llama-cpp")]
         Command::Make(args) => make::run(&args),
         Command::Worker { engine } => worker::serve(engine),

@@ -16,6 +16,9 @@ pub enum Request {
     Start { depth: usize, n_sequences: usize },
     /// From there, decodes so many tokens in each sequence.
     Decode { n_tokens: usize },
+    /// Runs a prompt of so many tokens in an empty context, `pass_tokens` at a time. The logits of every position come before the reply, as
+    /// [`frames`](crate::frames).
+    Logits { n_tokens: usize, pass_tokens: usize },
 }
 
 /// How to load.
@@ -25,6 +28,9 @@ pub struct Settings {
     /// Room for this many tokens in each sequence.
     pub context_length: usize,
     pub vocab_size: usize,
+    /// With weights decoded to f32 and products in f32: what results are to be near to. kinfolk alone can.
+    #[serde(default)]
+    pub exact: bool,
 }
 
 /// What a request took.

@@ -52,7 +52,7 @@ impl Report {
         Report {
             model: args.model.clone(),
             file_bytes: args.model.metadata().map_or(0, |metadata| metadata.len()),
-            threads: args.threads,
+            threads: args.engines.threads,
             repetitions: args.repetitions,
             about: Vec::new(),
             engines: engines.to_vec(),
@@ -77,8 +77,9 @@ impl Report {
         let about: String = self.about.iter().map(|line| format!("{line}\n")).collect();
         let megabytes = self.file_bytes as f64 / 1e6;
         let (model, threads, n) = (self.model.display(), self.threads, self.repetitions);
-        let mut text =
-            format!("{about}\n{model}, {megabytes:.0} MB, {threads} threads, medians of {n} turns [least–most]\n\n");
+        let mut text = format!(
+            "{about}\n{model}, {megabytes:.0} MB, {threads} threads, medians of {n} turns [least–most], each after a rest and an uncounted run of the same\n\n"
+        );
         let ratio = |name: &String| format!("{} ÷ {name}", self.engines[0]);
         let heading = std::iter::once(String::new()).chain(self.engines.iter().cloned());
         let mut rows = vec![heading.chain(self.engines.iter().skip(1).map(ratio)).collect::<Vec<_>>()];
@@ -161,7 +162,7 @@ impl Found {
 }
 
 /// Rows with cells of the same width per column, the first to the left and the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub fn aligned(rows: &[Vec<String>]) -> String {
     let n_columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..n_columns).map(width).collect();

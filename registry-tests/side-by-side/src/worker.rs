@@ -5,10 +5,11 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::{
     engine::{Engine, EngineKind},
+    frames,
     memory::Resident,
     protocol::{Done, Reply, Request, Settings, token},
 };
@@ -66,6 +67,18 @@ impl Loaded {
                 let start = Instant::now();
                 self.engine.start(&prompt(depth), n_sequences)?;
                 (self.depth, self.n_sequences) = (depth, n_sequences);
+                Ok(start.elapsed().as_secs_f64())
+            }
+            Request::Logits { n_tokens, pass_tokens } => {
+                let tokens = prompt(n_tokens);
+                let start = Instant::now();
+                let mut out = io::stdout().lock();
+                let written = self.engine.logits(&tokens, pass_tokens.max(1), &mut |logits| {
+                    ensure!(logits.len() == vocab_size, "expected {vocab_size} logits, found {}", logits.len());
+                    Ok(frames::write(&mut out, logits)?)
+                });
+                frames::end(&mut out)?;
+                written?;
                 Ok(start.elapsed().as_secs_f64())
             }
             Request::Decode { n_tokens } => {

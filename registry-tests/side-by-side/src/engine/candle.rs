@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use candle_core::{Device, Tensor, quantized::gguf_file::Content};
 use candle_transformers::models::{quantized_gemma3, quantized_llama, quantized_qwen3};
 
-use super::Engine;
+use super::{Engine, Found};
 
 /// Tokens of a prompt that go through the model at once, as in the other two engines.
 const CHUNK_TOKENS: usize = 512;
@@ -44,9 +44,10 @@ impl Candle {
 }
 
 impl Weights {
-    /// Appends `tokens` after `held` and waits for the logits after the last.
-    fn extend(&mut self, held: usize, tokens: &[u32]) -> Result<()> {
+    /// Appends `tokens` after `held` and gives the logits after the last.
+    fn extend(&mut self, held: usize, tokens: &[u32]) -> Result<Vec<f32>> {
         let mut held = held;
+        let mut last = Vec::new();
         for chunk in tokens.chunks(CHUNK_TOKENS) {
             let input = Tensor::new(chunk, &Device::Cpu)?.unsqueeze(0)?;
             let logits = match self {
@@ -54,10 +55,10 @@ impl Weights {
                 Weights::Gemma3(model) => model.forward(&input, held)?,
                 Weights::Qwen3(model) => model.forward(&input, held)?,
             };
-            logits.flatten_all()?.to_vec1::<f32>()?;
+            last = logits.flatten_all()?.to_vec1::<f32>()?;
             held += chunk.len();
         }
-        Ok(())
+        Ok(last)
     }
 }
 
@@ -72,7 +73,8 @@ impl Engine for Candle {
     }
 
     fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
-        self.empty.clone().extend(0, tokens)
+        self.empty.clone().extend(0, tokens)?;
+        Ok(())
     }
 
     fn start(&mut self, tokens: &[u32], n_sequences: usize) -> Result<()> {
@@ -92,5 +94,11 @@ impl Engine for Candle {
         self.current.extend(self.n_tokens, tokens)?;
         self.n_tokens += 1;
         Ok(())
+    }
+
+    fn logits(&mut self, tokens: &[u32], pass_tokens: usize, found: &mut Found<'_>) -> Result<()> {
+        ensure!(pass_tokens == 1, "gives the logits of the last position of a pass alone");
+        let mut current = self.empty.clone();
+        (0..tokens.len()).try_for_each(|i| found(&current.extend(i, &tokens[i..=i])?))
     }
 }

@@ -8,7 +8,7 @@ use kinfolk::{
     decoder::{Cache, Cancel, Model, Sequence, Want, Workload},
 };
 
-use super::Engine;
+use super::{Engine, Found};
 use crate::protocol::Settings;
 
 pub struct Kinfolk {
@@ -20,7 +20,11 @@ pub struct Kinfolk {
 
 impl Kinfolk {
     pub fn load(path: &Path, settings: Settings) -> Result<Kinfolk> {
-        let builder = LmRunnerBuilder::new().weights(path).threads(settings.threads).max_seq(settings.context_length);
+        let builder = LmRunnerBuilder::new()
+            .weights(path)
+            .threads(settings.threads)
+            .max_seq(settings.context_length)
+            .packed_weights(!settings.exact);
         let model = builder.build()?.model().context("expected a family that is a description, found a runner")?;
         Ok(Kinfolk { base: model.new_cache(), sequences: Vec::new(), model })
     }
@@ -69,6 +73,17 @@ impl Engine for Kinfolk {
         };
         let mut batch: Vec<_> = self.sequences.iter_mut().zip(tokens).map(sequence).collect();
         self.model.forward(&mut batch, &Cancel::default())?;
+        Ok(())
+    }
+
+    fn logits(&mut self, tokens: &[u32], pass_tokens: usize, found: &mut Found<'_>) -> Result<()> {
+        let mut cache = self.model.new_cache();
+        for tokens in tokens.chunks(pass_tokens.min(Workload::CHUNK_TOKENS)) {
+            let sequence = Sequence { cache: &mut *cache, tokens, want: Want::AllLogits };
+            for of_pass in self.model.forward(&mut [sequence], &Cancel::default())? {
+                of_pass.rows().try_for_each(&mut *found)?;
+            }
+        }
         Ok(())
     }
 }

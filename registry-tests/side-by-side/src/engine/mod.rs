@@ -8,7 +8,7 @@ mod llama_cpp;
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -40,7 +40,13 @@ pub trait Engine {
 
     /// Appends one token to each sequence and waits for the logits after it.
     fn step(&mut self, tokens: &[u32]) -> Result<()>;
+
+    /// Runs `tokens` in an empty context of their own, `pass_tokens` at a time, and gives the logits after each to `found`.
+    fn logits(&mut self, tokens: &[u32], pass_tokens: usize, found: &mut Found<'_>) -> Result<()>;
 }
+
+/// Takes the logits of one position after the other.
+pub type Found<'f> = dyn FnMut(&[f32]) -> Result<()> + 'f;
 
 impl EngineKind {
     /// Those this program was built with.
@@ -63,6 +69,7 @@ impl EngineKind {
     }
 
     pub fn load(self, model: &Path, settings: Settings) -> Result<Box<dyn Engine>> {
+        ensure!(!settings.exact || self == EngineKind::Kinfolk, "{} has no exact products", self.name());
         Ok(match self {
             EngineKind::Kinfolk => Box::new(kinfolk::Kinfolk::load(model, settings)?),
             #[cfg(feature = "llama-cpp")]
