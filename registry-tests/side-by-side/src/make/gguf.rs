@@ -2,12 +2,14 @@
 
 use llama_cpp_sys_2::{ggml_row_size, ggml_type};
 
-/// A tensor of the file, a matrix or a vector.
+/// A tensor of the file: a vector, a matrix or a matrix for each expert.
 pub struct Tensor {
     pub name: String,
     pub columns: usize,
     /// `None` for a vector.
     pub rows: Option<usize>,
+    /// Of how many experts, if it is of them.
+    pub experts: Option<usize>,
     pub dtype: ggml_type,
 }
 
@@ -39,13 +41,18 @@ impl Tensor {
         unsafe { ggml_row_size(self.dtype, self.columns as i64) }
     }
 
+    /// Rows of all experts together.
+    pub fn n_rows(&self) -> usize {
+        self.rows.unwrap_or(1) * self.experts.unwrap_or(1)
+    }
+
     pub fn n_bytes(&self) -> usize {
-        self.row_bytes() * self.rows.unwrap_or(1)
+        self.row_bytes() * self.n_rows()
     }
 }
 
 impl Header {
-    pub fn new(metadata: &[(&str, Value)], tensors: &[Tensor]) -> Header {
+    pub fn new(metadata: &[(String, Value)], tensors: &[Tensor]) -> Header {
         let mut header = Header { bytes: b"GGUF".to_vec() };
         header.u32(3);
         header.u64(tensors.len());
@@ -57,9 +64,9 @@ impl Header {
         let mut offset = 0;
         for tensor in tensors {
             header.text(&tensor.name);
-            header.u32(1 + u32::from(tensor.rows.is_some()));
-            header.u64(tensor.columns);
-            tensor.rows.iter().for_each(|rows| header.u64(*rows));
+            let sizes = [Some(tensor.columns), tensor.rows, tensor.experts];
+            header.u32(sizes.iter().flatten().count() as u32);
+            sizes.iter().flatten().for_each(|size| header.u64(*size));
             header.u32(tensor.dtype);
             header.u64(offset);
             offset += padded(tensor.n_bytes());

@@ -1,4 +1,4 @@
-//! Which type each tensor of a file has, as llama.cpp's own quantisation program chooses them for a dense model with a tied head.
+//! Which type each tensor of a file has, as llama.cpp's own quantisation program chooses them for a model with a tied head.
 
 use std::fmt;
 
@@ -34,6 +34,8 @@ pub enum Use {
     Delicate {
         layer: usize,
     },
+    /// Which experts a token goes to.
+    Router,
     Other,
 }
 
@@ -52,6 +54,7 @@ impl Mixture {
         let keeps_head = matches!(self, Mixture::Q8_0 | Mixture::F16 | Mixture::Bf16);
         let is_medium = matches!(self, Mixture::Q4KM | Mixture::Q5KM);
         match used_for {
+            Use::Router => ggml::GGML_TYPE_F32,
             Use::Embedding if !keeps_head => ggml::GGML_TYPE_Q6_K,
             Use::Delicate { layer } if is_medium && takes_more_bits(layer, n_layers) => ggml::GGML_TYPE_Q6_K,
             _ => main,

@@ -18,6 +18,9 @@ pub enum Shape {
     /// Qwen3 with as little as every type of weights can have, to try things out.
     #[value(name = "qwen3-tiny")]
     Qwen3Tiny,
+    /// Qwen3 with experts: a few layers of half the width of 30B-A3B, with as many experts.
+    #[value(name = "qwen3-moe")]
+    Qwen3Moe,
 }
 
 /// Sizes of a Qwen3.
@@ -27,8 +30,16 @@ struct Sizes {
     n_heads: usize,
     n_kv_heads: usize,
     head_dim: usize,
+    /// Of each expert, if there are any.
     intermediate: usize,
+    experts: Option<Experts>,
     vocab: usize,
+}
+
+struct Experts {
+    n: usize,
+    /// How many a token goes to.
+    n_used: usize,
 }
 
 impl Shape {
@@ -41,6 +52,7 @@ impl Shape {
                 n_kv_heads: 8,
                 head_dim: 128,
                 intermediate: 3072,
+                experts: None,
                 vocab: 151_936,
             },
             Shape::Qwen3Tiny => Sizes {
@@ -50,30 +62,52 @@ impl Shape {
                 n_kv_heads: 2,
                 head_dim: 64,
                 intermediate: 512,
+                experts: None,
                 vocab: 1024,
+            },
+            Shape::Qwen3Moe => Sizes {
+                n_layers: 4,
+                hidden: 1024,
+                n_heads: 16,
+                n_kv_heads: 4,
+                head_dim: 128,
+                intermediate: 512,
+                experts: Some(Experts { n: 128, n_used: 8 }),
+                vocab: 32_768,
             },
         }
     }
 
-    pub fn metadata(self, mixture: Mixture) -> Vec<(&'static str, Value)> {
+    pub fn metadata(self, mixture: Mixture) -> Vec<(String, Value)> {
         let s = self.sizes();
         let size = |n: usize| Value::U32(n as u32);
         let (tokens, kinds) = tokens(s.vocab);
-        vec![
-            ("general.architecture", Value::Text("qwen3".to_owned())),
+        let architecture = if s.experts.is_some() { "qwen3moe" } else { "qwen3" };
+        let of_experts = s.experts.iter().flat_map(|experts| {
+            [
+                ("expert_count", size(experts.n)),
+                ("expert_used_count", size(experts.n_used)),
+                ("expert_feed_forward_length", size(s.intermediate)),
+            ]
+        });
+        let sizes = [
+            ("block_count", size(s.n_layers)),
+            ("context_length", Value::U32(40_960)),
+            ("embedding_length", size(s.hidden)),
+            ("feed_forward_length", size(s.intermediate)),
+            ("attention.head_count", size(s.n_heads)),
+            ("attention.head_count_kv", size(s.n_kv_heads)),
+            ("attention.key_length", size(s.head_dim)),
+            ("attention.value_length", size(s.head_dim)),
+            ("attention.layer_norm_rms_epsilon", Value::F32(1e-6)),
+            ("rope.freq_base", Value::F32(1e6)),
+        ];
+        let of_model = sizes.into_iter().chain(of_experts).map(|(key, value)| (format!("{architecture}.{key}"), value));
+        let of_file = [
+            ("general.architecture", Value::Text(architecture.to_owned())),
             ("general.name", Value::Text(format!("random weights in the shape of {self}"))),
             ("general.file_type", Value::U32(mixture.file_type())),
             ("general.quantization_version", Value::U32(2)),
-            ("qwen3.block_count", size(s.n_layers)),
-            ("qwen3.context_length", Value::U32(40_960)),
-            ("qwen3.embedding_length", size(s.hidden)),
-            ("qwen3.feed_forward_length", size(s.intermediate)),
-            ("qwen3.attention.head_count", size(s.n_heads)),
-            ("qwen3.attention.head_count_kv", size(s.n_kv_heads)),
-            ("qwen3.attention.key_length", size(s.head_dim)),
-            ("qwen3.attention.value_length", size(s.head_dim)),
-            ("qwen3.attention.layer_norm_rms_epsilon", Value::F32(1e-6)),
-            ("qwen3.rope.freq_base", Value::F32(1e6)),
             ("tokenizer.ggml.model", Value::Text("gpt2".to_owned())),
             ("tokenizer.ggml.pre", Value::Text("qwen2".to_owned())),
             ("tokenizer.ggml.tokens", Value::Texts(tokens)),
@@ -81,7 +115,8 @@ impl Shape {
             ("tokenizer.ggml.merges", Value::Texts(letters().map(|(a, b)| format!("{a} {b}")).collect())),
             ("tokenizer.ggml.eos_token_id", size(s.vocab - 1)),
             ("tokenizer.ggml.add_bos_token", Value::Bool(false)),
-        ]
+        ];
+        of_file.into_iter().map(|(key, value)| (key.to_owned(), value)).chain(of_model).collect()
     }
 
     pub fn tensors(self, mixture: Mixture) -> Vec<Tensor> {
@@ -90,9 +125,16 @@ impl Shape {
             name,
             columns,
             rows: Some(rows),
+            experts: None,
             dtype: mixture.tensor_type(used_for, s.n_layers),
         };
-        let norm = |name: String, columns: usize| Tensor { name, columns, rows: None, dtype: ggml::GGML_TYPE_F32 };
+        let norm = |name: String, columns: usize| Tensor {
+            name,
+            columns,
+            rows: None,
+            experts: None,
+            dtype: ggml::GGML_TYPE_F32,
+        };
         let (q, kv) = (s.n_heads * s.head_dim, s.n_kv_heads * s.head_dim);
         let mut tensors = vec![
             matrix("token_embd.weight".to_owned(), s.vocab, s.hidden, Use::Embedding),
@@ -110,9 +152,18 @@ impl Shape {
                 norm(name("attn_q_norm"), s.head_dim),
                 norm(name("attn_k_norm"), s.head_dim),
                 norm(name("ffn_norm"), s.hidden),
-                matrix(name("ffn_gate"), s.intermediate, s.hidden, Use::Other),
-                matrix(name("ffn_up"), s.intermediate, s.hidden, Use::Other),
-                matrix(name("ffn_down"), s.hidden, s.intermediate, delicate),
+            ]);
+            let experts = s.experts.as_ref().map(|experts| experts.n);
+            let suffix = if experts.is_some() { "_exps" } else { "" };
+            let projection = |of: &str, rows: usize, columns: usize, used_for: Use| {
+                let name = name(&format!("ffn_{of}{suffix}"));
+                Tensor { experts, ..matrix(name, rows, columns, used_for) }
+            };
+            tensors.extend(experts.map(|n| matrix(name("ffn_gate_inp"), n, s.hidden, Use::Router)));
+            tensors.extend([
+                projection("gate", s.intermediate, s.hidden, Use::Other),
+                projection("up", s.intermediate, s.hidden, Use::Other),
+                projection("down", s.hidden, s.intermediate, delicate),
             ]);
         }
         tensors

@@ -16,10 +16,11 @@ const BATCH_ROWS: usize = 4096;
 /// Writes a tensor: weights of a norm are 1, those of a matrix are nearly normal with a variance of 1 ÷ columns, so that what goes
 /// through keeps its size. `seed` tells the tensors of a file apart.
 pub fn write(file: &mut impl Write, tensor: &Tensor, seed: u64) -> io::Result<()> {
-    let Some(rows) = tensor.rows else {
+    if tensor.rows.is_none() {
         assert_eq!(tensor.dtype, GGML_TYPE_F32, "vectors are not quantised");
         return file.write_all(&1f32.to_le_bytes().repeat(tensor.columns));
-    };
+    }
+    let rows = tensor.n_rows();
     let row_bytes = tensor.row_bytes();
     let n_threads = thread::available_parallelism().map_or(1, usize::from);
     for first in (0..rows).step_by(BATCH_ROWS) {
