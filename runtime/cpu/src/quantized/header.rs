@@ -1,6 +1,6 @@
 //! Scales and minima that several schemes lay out alike, and the fields they are made of: each holds a value of all 16 rows.
 
-use super::scheme::{Header, Lanes, Panel, ROWS};
+use super::scheme::{Header, Lanes, Panel, ROWS, Read, bytes};
 use crate::f16::f16_to_f32;
 
 /// `d 2 x 16`, from the first two bytes of a block.
@@ -18,12 +18,12 @@ impl Header for Scale {
     }
 
     #[inline(always)]
-    fn fields(header: &[u8]) -> Lanes {
-        f16_lanes(header, 0)
+    fn fields(header: &[u8], read: impl Read) -> Lanes {
+        read.halves(bytes(header, 0))
     }
 
     #[inline(always)]
-    fn unpack(_header: &[u8], d: &Lanes, _group: usize, panel: &mut Panel) {
+    fn unpack(_header: &[u8], d: &Lanes, _group: usize, panel: &mut Panel, _read: impl Read) {
         panel.scales[0] = *d;
     }
 }
@@ -38,12 +38,12 @@ impl Header for ScaleAndMinimum {
     }
 
     #[inline(always)]
-    fn fields(header: &[u8]) -> [Lanes; 2] {
-        [f16_lanes(header, 0), f16_lanes(header, 2 * ROWS)]
+    fn fields(header: &[u8], read: impl Read) -> [Lanes; 2] {
+        [read.halves(bytes(header, 0)), read.halves(bytes(header, 2 * ROWS))]
     }
 
     #[inline(always)]
-    fn unpack(_header: &[u8], [d, m]: &[Lanes; 2], _group: usize, panel: &mut Panel) {
+    fn unpack(_header: &[u8], [d, m]: &[Lanes; 2], _group: usize, panel: &mut Panel, _read: impl Read) {
         (panel.scales[0], panel.minima) = (*d, *m);
     }
 }
@@ -53,24 +53,35 @@ pub(super) fn copy_f16(block: &[u8], from: usize, row: usize, header: &mut [u8],
     header[at + 2 * row..][..2].copy_from_slice(&block[from..from + 2]);
 }
 
-/// The f16 field at `at`.
-#[inline(always)]
-pub(super) fn f16_lanes(header: &[u8], at: usize) -> Lanes {
-    let field = header[at..at + 2 * ROWS].as_chunks::<2>().0;
-    let mut lanes = [0.0; ROWS];
-    for (lane, bytes) in lanes.iter_mut().zip(field) {
-        *lane = f16_to_f32(u16::from_le_bytes(*bytes));
-    }
-    lanes
-}
+/// On every processor.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
 
-/// The byte field at `at`, each through `value`.
-#[inline(always)]
-pub(super) fn byte_lanes(header: &[u8], at: usize, value: impl Fn(u8) -> f32) -> Lanes {
-    let field = &header[at..at + ROWS];
-    let mut lanes = [0.0; ROWS];
-    for (lane, byte) in lanes.iter_mut().zip(field) {
-        *lane = value(*byte);
+impl Read for Portable {
+    #[inline(always)]
+    fn halves(self, field: &[u8; 2 * ROWS]) -> Lanes {
+        let mut lanes = [0.0; ROWS];
+        for (lane, bytes) in lanes.iter_mut().zip(field.as_chunks::<2>().0) {
+            *lane = f16_to_f32(u16::from_le_bytes(*bytes));
+        }
+        lanes
     }
-    lanes
+
+    #[inline(always)]
+    fn bytes(self, field: &[u8; ROWS]) -> Lanes {
+        let mut lanes = [0.0; ROWS];
+        for (lane, byte) in lanes.iter_mut().zip(field) {
+            *lane = f32::from(*byte);
+        }
+        lanes
+    }
+
+    #[inline(always)]
+    fn signed_bytes(self, field: &[u8; ROWS]) -> Lanes {
+        let mut lanes = [0.0; ROWS];
+        for (lane, byte) in lanes.iter_mut().zip(field) {
+            *lane = f32::from(*byte as i8);
+        }
+        lanes
+    }
 }

@@ -8,8 +8,8 @@ use std::array;
 
 use super::{
     activations::GROUP,
-    header::{byte_lanes, copy_f16, f16_lanes},
-    scheme::{Form, Header, Lanes, Panel, ROWS, Scheme, bytes},
+    header::copy_f16,
+    scheme::{Form, Header, Lanes, Panel, ROWS, Read, Scheme, bytes},
 };
 
 pub(super) struct Q6K;
@@ -48,14 +48,14 @@ impl Header for OfHalves {
     }
 
     #[inline(always)]
-    fn fields(header: &[u8]) -> Lanes {
-        f16_lanes(header, 0)
+    fn fields(header: &[u8], read: impl Read) -> Lanes {
+        read.halves(bytes(header, 0))
     }
 
     #[inline(always)]
-    fn unpack(header: &[u8], d: &Lanes, group: usize, panel: &mut Panel) {
+    fn unpack(header: &[u8], d: &Lanes, group: usize, panel: &mut Panel, read: impl Read) {
         for half in 0..2 {
-            let scales = byte_lanes(header, SCALES + (2 * group + half) * ROWS, |byte| f32::from(byte as i8));
+            let scales = read.signed_bytes(bytes(header, SCALES + (2 * group + half) * ROWS));
             for row in 0..ROWS {
                 panel.scales[half][row] = d[row] * scales[row];
             }

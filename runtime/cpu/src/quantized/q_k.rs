@@ -10,8 +10,8 @@ use std::array;
 
 use super::{
     activations::GROUP,
-    header::{ScaleAndMinimum, byte_lanes},
-    scheme::{Form, Header, Lanes, Panel, ROWS, Scheme, bytes},
+    header::ScaleAndMinimum,
+    scheme::{Form, Header, Lanes, Panel, ROWS, Read, Scheme, bytes},
 };
 
 pub(super) struct Q4K;
@@ -70,14 +70,14 @@ impl Header for OfGroups {
     }
 
     #[inline(always)]
-    fn fields(header: &[u8]) -> [Lanes; 2] {
-        ScaleAndMinimum::fields(header)
+    fn fields(header: &[u8], read: impl Read) -> [Lanes; 2] {
+        ScaleAndMinimum::fields(header, read)
     }
 
     #[inline(always)]
-    fn unpack(header: &[u8], [d, m]: &[Lanes; 2], group: usize, panel: &mut Panel) {
-        let scales = byte_lanes(header, SCALES + group * ROWS, f32::from);
-        let minima = byte_lanes(header, MINIMA + group * ROWS, f32::from);
+    fn unpack(header: &[u8], [d, m]: &[Lanes; 2], group: usize, panel: &mut Panel, read: impl Read) {
+        let scales = read.bytes(bytes(header, SCALES + group * ROWS));
+        let minima = read.bytes(bytes(header, MINIMA + group * ROWS));
         for row in 0..ROWS {
             panel.scales[0][row] = d[row] * scales[row];
             panel.minima[row] = -(m[row] * minima[row]);

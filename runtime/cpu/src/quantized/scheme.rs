@@ -2,7 +2,7 @@
 
 use std::array;
 
-use super::activations::GROUP;
+use super::{activations::GROUP, header::Portable};
 use crate::team::share;
 
 /// Rows of a tile, one per lane of a 512-bit register.
@@ -86,10 +86,22 @@ pub(super) trait Header {
     fn pack(block: &[u8], row: usize, header: &mut [u8]);
 
     /// Reads the fields in front of the groups' own.
-    fn fields(header: &[u8]) -> Self::Fields;
+    fn fields(header: &[u8], read: impl Read) -> Self::Fields;
 
     /// Scales and minima of 32 columns, in the arithmetic of the dequantiser.
-    fn unpack(header: &[u8], fields: &Self::Fields, group: usize, panel: &mut Panel);
+    fn unpack(header: &[u8], fields: &Self::Fields, group: usize, panel: &mut Panel, read: impl Read);
+}
+
+/// How numbers of a header become f32.
+pub(super) trait Read: Copy {
+    /// Of f16. NaN stays some NaN.
+    fn halves(self, field: &[u8; 2 * ROWS]) -> Lanes;
+
+    /// Of u8.
+    fn bytes(self, field: &[u8; ROWS]) -> Lanes;
+
+    /// Of i8.
+    fn signed_bytes(self, field: &[u8; ROWS]) -> Lanes;
 }
 
 /// Lays out the stored `block` as row `row` of `tile`.
@@ -130,7 +142,7 @@ pub(super) fn bytes<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
 #[inline(always)]
 pub(super) fn unpack<S: Scheme>(tile: &[u8], fields: &<S::Header as Header>::Fields, group: usize, panel: &mut Panel) {
     let (header, groups) = tile.split_at(S::Header::BYTES);
-    S::Header::unpack(header, fields, group, panel);
+    S::Header::unpack(header, fields, group, panel, Portable);
     let vectors = groups[group * S::GROUP_BYTES..][..S::GROUP_BYTES].as_chunks::<64>().0;
     if S::BITS == 8 {
         panel.codes.copy_from_slice(vectors);

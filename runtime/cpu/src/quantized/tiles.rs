@@ -15,6 +15,7 @@ use kinfolk_weights::Dtype;
 use super::spans;
 use super::{
     activations::{GROUP, Group},
+    header::Portable,
     kernel::{self, Sums, TILES, TOKENS},
     q_k::{Q4K, Q5K},
     q4::{Q4_0, Q4_1},
@@ -301,7 +302,7 @@ fn unpack_each<S: Scheme>(tile: &[u8], first: usize, panels: &mut [Panel]) {
     let (mut group, mut panels) = (first, panels);
     while !panels.is_empty() {
         let block = &tile[group / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
-        let fields = S::Header::fields(block);
+        let fields = S::Header::fields(block, Portable);
         let within = group % of_block;
         let (now, rest) = panels.split_at_mut((of_block - within).min(panels.len()));
         for (i, panel) in now.iter_mut().enumerate() {

@@ -7,6 +7,9 @@
 //! as long to store a register as to multiply, and does both at once only where what it stores was finished before: four C take turns,
 //! and each is stored two products after its own. It has the results 52 cycles after it has started.
 //!
+//! What bounds all this is the two ports that vector operations share, of which storing a register takes one for 16 cycles too: 16 + 40 to 72
+//! operations for the sums of eight tokens, and those that unpack.
+//!
 //! The instructions are written as assembly, since their intrinsics are not stable.
 
 #![expect(clippy::needless_range_loop, reason = "one index runs through several arrays of registers")]
@@ -18,7 +21,7 @@ use std::{
 
 use super::{
     super::scheme::{FAR_BYTES, Header, Scheme, prefetch},
-    avx512::load_f32,
+    avx512::{Conversions, load, load_f32},
     straight::vector,
     *,
 };
@@ -38,17 +41,24 @@ pub struct Block {
     codes: [[[i8; GROUP]; PLANES]; TOKENS],
     scales: [f32; TOKENS],
     scaled_sums: [f32; TOKENS],
+    /// `128 · Σ codes`, by which products with [whole bytes](is_whole) are too large.
+    excess: [i32; TOKENS],
 }
 
 impl Block {
     /// Of tokens that are zero.
-    pub const EMPTY: Block =
-        Block { codes: [[[0; GROUP]; PLANES]; TOKENS], scales: [0.0; TOKENS], scaled_sums: [0.0; TOKENS] };
+    pub const EMPTY: Block = Block {
+        codes: [[[0; GROUP]; PLANES]; TOKENS],
+        scales: [0.0; TOKENS],
+        scaled_sums: [0.0; TOKENS],
+        excess: [0; TOKENS],
+    };
 
     /// Makes `group` that of token `t`.
     pub fn put(&mut self, t: usize, group: &Group) {
         self.codes[t] = group.codes;
         (self.scales[t], self.scaled_sums[t]) = (group.scale, group.scaled_sum);
+        self.excess[t] = 128 * (group.sums[0] + group.sums[1]);
     }
 }
 
@@ -123,30 +133,24 @@ const TAKEN: usize = 3;
 /// first-level cache beside it.
 #[repr(C, align(64))]
 struct Pipeline {
-    /// By group and tile: unpacked while the one before it is multiplied, and its scales kept until its products are taken.
-    panels: [[Panel; TILES]; KEPT],
+    /// By group and tile: unpacked while the group before is multiplied.
+    codes: [[Codes; TILES]; 2],
     /// By part, and tile or block of tokens: the group that is stored and the one before it.
     products: [[Products; SIDES]; 4],
 }
 
+/// As in [`Panel::codes`], 16 times as large where codes have four bits.
+type Codes = [[u8; 64]; 8];
+
 /// Sums of a part, which is a group's columns or half of them.
 type Products = [[[i32; ROWS]; PLANES]; TOKENS];
-
-/// Groups from the one that is unpacked to the one that is taken.
-const KEPT: usize = TAKEN + 2;
 
 /// Products side by side: of two tiles with a block, or of a tile with two blocks.
 const SIDES: usize = 2;
 
 impl Pipeline {
-    const EMPTY: Pipeline = Pipeline {
-        panels: [const { [const { Panel::EMPTY }; TILES] }; KEPT],
-        products: [[[[[0; ROWS]; PLANES]; TOKENS]; SIDES]; 4],
-    };
-
-    fn panel(&mut self, group: usize, tile: usize) -> &mut Panel {
-        &mut self.panels[group % KEPT][tile]
-    }
+    const EMPTY: Pipeline =
+        Pipeline { codes: [[[[0; 64]; 8]; TILES]; 2], products: [[[[[0; ROWS]; PLANES]; TOKENS]; SIDES]; 4] };
 
     fn products<S: Scheme>(&mut self, part: usize, side: usize) -> &mut Products {
         &mut self.products[part % (2 * parts::<S>())][side]
@@ -176,44 +180,23 @@ fn multiply_tiles<S: Scheme, const N_TILES: usize, const N_BLOCKS: usize, const 
     let n_groups = x[0].len();
     let of_group = parts::<S>();
     let n_parts = n_groups * of_group;
-    let mut fields = [S::Header::fields(tiles[0]), S::Header::fields(tiles[N_TILES - 1])];
-    for i in 0..n_parts + of_group + TAKEN {
-        if i % of_group == 0 && i / of_group < n_groups {
-            for tile in 0..N_TILES {
-                let g = i / of_group;
-                // SAFETY: they are this function's.
-                unsafe { unpack::<S, N_TILES>(tiles[tile], g, &mut fields[tile], pipeline.panel(g, tile)) };
-            }
-        }
-        let Some(i) = i.checked_sub(of_group) else { continue };
-        for tile in 0..N_TILES {
-            for block in 0..N_BLOCKS {
-                let side = tile + block;
-                // The one takes the C that the other has left.
-                if (STORED..n_parts + STORED).contains(&i) {
-                    store(SIDES * (i % 2) + side, pipeline.products::<S>(i - STORED, side));
-                }
-                if i < n_parts {
-                    let (g, part) = (i / of_group, i % of_group);
-                    // What both sides share is loaded once for them, in turns into one register and the other.
-                    let (a, b) = if N_TILES > 1 { (i % 2, tile) } else { (block, i % 2) };
-                    if tile == 0 {
-                        load_a(a, &x[block][g], part);
-                    }
-                    if block == 0 {
-                        load_b(b, pipeline.panel(g, tile), part);
-                    }
-                    multiply::<N_TILES>(i % 2, side);
-                }
-            }
-        }
-        if i >= TAKEN && (i - TAKEN) % of_group == of_group - 1 {
-            let g = (i - TAKEN) / of_group;
-            for tile in 0..N_TILES {
-                for block in 0..N_BLOCKS {
-                    let side = tile + block;
-                    take::<S, T>(g, tile, side, &x[block][g], pipeline, &mut acc[side]);
-                }
+    // SAFETY: this function has the instruction set.
+    let read = unsafe { Conversions::new() };
+    let mut fields = [S::Header::fields(tiles[0], read), S::Header::fields(tiles[N_TILES - 1], read)];
+    for tile in 0..N_TILES {
+        // SAFETY: they are this function's.
+        unsafe { unpack::<S, N_TILES>(tiles[tile], 0, &mut pipeline.codes[0][tile]) };
+    }
+    let [first, second] = &mut acc;
+    let [first_fields, second_fields] = &mut fields;
+    for i in 0..n_parts + TAKEN {
+        // SAFETY: they are this function's.
+        unsafe {
+            step::<S, N_TILES, N_BLOCKS, T, 0, 0>(i, tiles, first_fields, x, pipeline, first);
+            if N_TILES > 1 {
+                step::<S, N_TILES, N_BLOCKS, T, 1, 0>(i, tiles, second_fields, x, pipeline, second);
+            } else if N_BLOCKS > 1 {
+                step::<S, N_TILES, N_BLOCKS, T, 0, 1>(i, tiles, first_fields, x, pipeline, second);
             }
         }
     }
@@ -229,70 +212,171 @@ fn multiply_tiles<S: Scheme, const N_TILES: usize, const N_BLOCKS: usize, const 
     }
 }
 
-/// Into how many parts a group's columns fall, each with a scale.
-const fn parts<S: Scheme>() -> usize {
-    if matches!(S::FORM, Form::OffsetOfHalves(_)) { 2 } else { 1 }
-}
-
-/// Unpacks group `g` of one of `N_TILES`, its codes less their offset.
+/// Of part `i` and those before it that are on their way, what is due for a tile and a block.
 ///
 /// As a call it would have all sums spilled, and only what has no instruction set of its own can be told to be none.
 ///
 /// # Safety
 /// The processor must have the instruction sets of `multiply_tiles`.
 #[inline(always)]
-unsafe fn unpack<S: Scheme, const N_TILES: usize>(
-    tile: &[u8],
-    g: usize,
+unsafe fn step<
+    S: Scheme,
+    const N_TILES: usize,
+    const N_BLOCKS: usize,
+    const T: usize,
+    const TILE: usize,
+    const BLOCK: usize,
+>(
+    i: usize,
+    tiles: [&[u8]; N_TILES],
     fields: &mut <S::Header as Header>::Fields,
-    panel: &mut Panel,
+    x: [&[Block]; N_BLOCKS],
+    pipeline: &mut Pipeline,
+    acc: &mut [__m512; T],
 ) {
+    let side = TILE + BLOCK;
+    let n_groups = x[0].len();
+    let of_group = parts::<S>();
+    let n_parts = n_groups * of_group;
+    // SAFETY: the caller answers for the instruction sets.
+    unsafe {
+        // What is stored makes room for this product's C. Sums are taken and the next codes unpacked while the unit is busy.
+        if (STORED..n_parts + STORED).contains(&i) {
+            store(SIDES * (i % 2) + side, pipeline.products::<S>(i - STORED, side));
+        }
+        if i >= TAKEN && (i - TAKEN) % of_group == of_group - 1 {
+            let g = (i - TAKEN) / of_group;
+            take::<S, T>(g, tiles[TILE], fields, side, &x[BLOCK][g], pipeline, acc);
+        }
+        if i < n_parts {
+            let (g, part) = (i / of_group, i % of_group);
+            // What both sides share is loaded once for them, in turns into one register and the other.
+            let (a, b) = if N_TILES > 1 { (i % 2, TILE) } else { (BLOCK, i % 2) };
+            if TILE == 0 {
+                load_a(a, &x[BLOCK][g], part);
+            }
+            if BLOCK == 0 {
+                load_b::<S>(
+                    b,
+                    if is_whole::<S>() { stored::<S>(tiles[TILE], g) } else { &pipeline.codes[g % 2][TILE] },
+                    part,
+                );
+            }
+            multiply::<S, N_TILES>(i % 2, side);
+            if BLOCK == 0 && part == 0 && g + 1 < n_groups {
+                unpack::<S, N_TILES>(tiles[TILE], g + 1, &mut pipeline.codes[(g + 1) % 2][TILE]);
+            }
+        }
+    }
+}
+
+/// Into how many parts a group's columns fall, each with a scale.
+const fn parts<S: Scheme>() -> usize {
+    if matches!(S::FORM, Form::OffsetOfHalves(_)) { 2 } else { 1 }
+}
+
+/// Whether codes are bytes that the unit reads from the tile, with their offset.
+const fn is_whole<S: Scheme>() -> bool {
+    S::BITS == 8
+}
+
+/// Whether the codes that the unit reads have no sign.
+const fn is_unsigned<S: Scheme>() -> bool {
+    is_whole::<S>() || matches!(S::FORM, Form::Minimum)
+}
+
+/// The stored codes of group `g`.
+#[inline(always)]
+fn stored<S: Scheme>(tile: &[u8], g: usize) -> &[[u8; 64]] {
     let of_block = S::BLOCK_LEN / GROUP;
     let block = &tile[g / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
-    if g.is_multiple_of(of_block) {
-        *fields = S::Header::fields(block);
-    }
-    let codes = &block[S::Header::BYTES + g % of_block * S::GROUP_BYTES..][..S::GROUP_BYTES];
+    block[S::Header::BYTES + g % of_block * S::GROUP_BYTES..][..S::GROUP_BYTES].as_chunks().0
+}
+
+/// Unpacks group `g` of one of `N_TILES`, its codes less their offset.
+///
+/// # Safety
+/// As for [`step`].
+#[inline(always)]
+unsafe fn unpack<S: Scheme, const N_TILES: usize>(tile: &[u8], g: usize, codes: &mut Codes) {
+    let stored = stored::<S>(tile, g);
     // Behind the end of this tile comes one that is under way too.
+    let group_bytes = S::TILE_BYTES / (S::BLOCK_LEN / GROUP);
     let far_bytes = FAR_BYTES / N_TILES;
-    let is_behind = g * (S::TILE_BYTES / of_block) + far_bytes >= tile.len();
-    prefetch(codes, S::TILE_BYTES / of_block, far_bytes + if is_behind { (N_TILES - 1) * tile.len() } else { 0 });
-    S::Header::unpack(block, fields, g % of_block, panel);
+    let is_behind = g * group_bytes + far_bytes >= tile.len();
+    prefetch(stored.as_flattened(), group_bytes, far_bytes + if is_behind { (N_TILES - 1) * tile.len() } else { 0 });
+    if is_whole::<S>() {
+        return;
+    }
     // SAFETY: the caller answers for the instruction sets, and the arrays are as long as the register.
     unsafe {
-        let offset = _mm512_set1_epi8(S::FORM.offset() as i8);
-        for k in 0..8 {
-            let w = _mm512_sub_epi8(vector::<S>(codes.as_chunks().0, k), offset);
-            _mm512_storeu_si512(panel.codes[k].as_mut_ptr().cast(), w);
+        let mut put = |k: usize, w| _mm512_storeu_si512(codes[k].as_mut_ptr().cast(), w);
+        if S::BITS == 4 {
+            // In the upper half of a byte a code less 8 is the code with its first bit turned.
+            let (first, upper) = (_mm512_set1_epi8((16 * S::FORM.offset()) as i8), _mm512_set1_epi8(0xf0u8 as i8));
+            for k in 0..4 {
+                let w = load(&stored[k]);
+                put(k, _mm512_and_si512(_mm512_xor_si512(_mm512_slli_epi16::<4>(w), first), upper));
+                put(k + 4, _mm512_and_si512(_mm512_xor_si512(w, first), upper));
+            }
+        } else {
+            let offset = _mm512_set1_epi8(S::FORM.offset() as i8);
+            for k in 0..8 {
+                put(k, _mm512_sub_epi8(vector::<S>(stored, k), offset));
+            }
         }
     }
 }
 
 /// Adds group `g`'s products of a tile with a block of tokens, which are on one `side`, to their sums.
-#[inline]
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
-fn take<S: Scheme, const T: usize>(
+///
+/// # Safety
+/// As for [`step`].
+#[inline(always)]
+unsafe fn take<S: Scheme, const T: usize>(
     g: usize,
-    tile: usize,
+    tile: &[u8],
+    fields: &mut <S::Header as Header>::Fields,
     side: usize,
     x: &Block,
     pipeline: &mut Pipeline,
     acc: &mut [__m512; T],
 ) {
-    let panel = pipeline.panel(g, tile);
-    let scales = [load_f32(&panel.scales[0]), load_f32(&panel.scales[1])];
-    let minima = load_f32(&panel.minima);
-    for t in 0..T {
-        let mut product;
-        if let Form::OffsetOfHalves(_) = S::FORM {
-            product = _mm512_mul_ps(sum(pipeline.products::<S>(2 * g, side), t), scales[0]);
-            product = _mm512_fmadd_ps(sum(pipeline.products::<S>(2 * g + 1, side), t), scales[1], product);
-        } else {
-            product = _mm512_mul_ps(sum(pipeline.products::<S>(g, side), t), scales[0]);
+    let of_block = S::BLOCK_LEN / GROUP;
+    let block = &tile[g / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
+    // SAFETY: the caller answers for the instruction sets.
+    let read = unsafe { Conversions::new() };
+    if g.is_multiple_of(of_block) {
+        *fields = S::Header::fields(block, read);
+    }
+    // Of which only the scales and minima are used.
+    let mut panel = Panel::EMPTY;
+    S::Header::unpack(block, fields, g % of_block, &mut panel, read);
+    // SAFETY: the caller answers for the instruction sets.
+    unsafe {
+        let minima = load_f32(&panel.minima);
+        let mut scales = [load_f32(&panel.scales[0]), load_f32(&panel.scales[1])];
+        if S::BITS == 4 {
+            // A power of two, so that each product has the bits that it would have.
+            scales[0] = _mm512_mul_ps(scales[0], _mm512_set1_ps(1.0 / 16.0));
         }
-        acc[t] = _mm512_fmadd_ps(product, _mm512_set1_ps(x.scales[t]), acc[t]);
-        if let Form::Minimum = S::FORM {
-            acc[t] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x.scaled_sums[t]), acc[t]);
+        for t in 0..T {
+            let mut product;
+            if let Form::OffsetOfHalves(_) = S::FORM {
+                product = _mm512_mul_ps(_mm512_cvtepi32_ps(sum(pipeline.products::<S>(2 * g, side), t)), scales[0]);
+                let second = _mm512_cvtepi32_ps(sum(pipeline.products::<S>(2 * g + 1, side), t));
+                product = _mm512_fmadd_ps(second, scales[1], product);
+            } else {
+                let mut s = sum(pipeline.products::<S>(g, side), t);
+                if is_whole::<S>() {
+                    s = _mm512_sub_epi32(s, _mm512_set1_epi32(x.excess[t]));
+                }
+                product = _mm512_mul_ps(_mm512_cvtepi32_ps(s), scales[0]);
+            }
+            acc[t] = _mm512_fmadd_ps(product, _mm512_set1_ps(x.scales[t]), acc[t]);
+            if let Form::Minimum = S::FORM {
+                acc[t] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x.scaled_sums[t]), acc[t]);
+            }
         }
     }
 }
@@ -300,12 +384,12 @@ fn take<S: Scheme, const T: usize>(
 /// `256 · first plane + second` of a token.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn sum(products: &Products, t: usize) -> __m512 {
+fn sum(products: &Products, t: usize) -> __m512i {
     // SAFETY: the arrays are as long as the register.
     let [first, second] = unsafe {
         [_mm512_loadu_si512(products[t][0].as_ptr().cast()), _mm512_loadu_si512(products[t][1].as_ptr().cast())]
     };
-    _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32::<8>(first), second))
+    _mm512_add_epi32(_mm512_slli_epi32::<8>(first), second)
 }
 
 /// Runs `$macro!` with the name of register `$first + $n`, for `$n` of 0 and 1.
@@ -339,33 +423,36 @@ fn load_a(a: usize, x: &Block, part: usize) {
 /// Loads a group of a tile, or the half `part` of it, into one of the two B.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn load_b(b: usize, panel: &Panel, part: usize) {
-    let panel = &raw const panel.codes[4 * part];
+fn load_b<S: Scheme>(b: usize, codes: &[[u8; 64]], part: usize) {
+    let codes = &raw const codes[4 * part..][..8 / parts::<S>()];
     macro_rules! load {
         ($b:literal) => {
             asm!(
-                concat!("tileloadd ", $b, ", [{panel} + {row}]"),
-                panel = in(reg) panel,
+                concat!("tileloadd ", $b, ", [{codes} + {row}]"),
+                codes = in(reg) codes.cast::<u8>(),
                 row = in(reg) 64usize,
                 options(nostack, preserves_flags, readonly),
             )
         };
     }
-    // SAFETY: as in `load_a`. B's rows are the 64 bytes of the panel's vectors, all eight or four from `4 * part` on.
+    // SAFETY: as in `load_a`. B's rows are the 64 bytes of each of the `codes`, all eight or four from `4 * part` on.
     unsafe { with_register!(b, "tmm6", "tmm7", load) }
 }
 
 /// Starts the product of a part that is `odd` or not into the C of a `side`, from the A and B that `multiply_tiles` has loaded for them.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn multiply<const N_TILES: usize>(odd: usize, side: usize) {
+fn multiply<S: Scheme, const N_TILES: usize>(odd: usize, side: usize) {
     macro_rules! multiply {
-        ($c:literal, $a:literal, $b:literal) => {
+        ($instruction:literal, $c:literal, $a:literal, $b:literal) => {
             asm!(
                 concat!("tilezero ", $c),
-                concat!("tdpbssd ", $c, ", ", $a, ", ", $b),
+                concat!($instruction, " ", $c, ", ", $a, ", ", $b),
                 options(nostack, preserves_flags, nomem),
             )
+        };
+        ($c:literal, $a:literal, $b:literal) => {
+            if is_unsigned::<S>() { multiply!("tdpbsud", $c, $a, $b) } else { multiply!("tdpbssd", $c, $a, $b) }
         };
     }
     // SAFETY: as in `load_a`.
@@ -412,6 +499,7 @@ fn store(c: usize, products: &mut Products) {
 mod tests {
     use super::{
         super::super::{
+            header::Portable,
             q_k::{Q4K, Q5K},
             q4::{Q4_0, Q4_1},
             q5::{Q5_0, Q5_1},
@@ -467,7 +555,7 @@ mod tests {
             let panels = tiles.each_ref().map(|tile| {
                 let mut panels = vec![Panel::EMPTY; n_groups];
                 for (block, panels) in tile.chunks_exact(S::TILE_BYTES).zip(panels.chunks_exact_mut(of_block)) {
-                    let fields = S::Header::fields(block);
+                    let fields = S::Header::fields(block, Portable);
                     panels.iter_mut().enumerate().for_each(|(g, panel)| scheme::unpack::<S>(block, &fields, g, panel));
                 }
                 panels

@@ -9,7 +9,53 @@
 
 use std::arch::x86_64::*;
 
-use super::*;
+use super::{super::scheme::Read, *};
+
+/// The processor's own conversions. That of halves takes as long for subnormal ones as for others.
+#[derive(Clone, Copy)]
+pub(super) struct Conversions(());
+
+impl Conversions {
+    /// # Safety
+    /// The processor must have AVX-512.
+    #[inline(always)]
+    pub unsafe fn new() -> Conversions {
+        Conversions(())
+    }
+}
+
+// Whoever made the value knew the processor to have the instructions.
+impl Read for Conversions {
+    #[inline(always)]
+    fn halves(self, field: &[u8; 2 * ROWS]) -> Lanes {
+        let mut lanes = [0.0; ROWS];
+        // SAFETY: the processor has the instructions; the arrays are as long as the registers.
+        unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_cvtph_ps(_mm256_loadu_si256(field.as_ptr().cast()))) };
+        lanes
+    }
+
+    #[inline(always)]
+    fn bytes(self, field: &[u8; ROWS]) -> Lanes {
+        let mut lanes = [0.0; ROWS];
+        // SAFETY: as above.
+        unsafe {
+            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(field.as_ptr().cast()));
+            _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_cvtepi32_ps(bytes));
+        }
+        lanes
+    }
+
+    #[inline(always)]
+    fn signed_bytes(self, field: &[u8; ROWS]) -> Lanes {
+        let mut lanes = [0.0; ROWS];
+        // SAFETY: as above.
+        unsafe {
+            let bytes = _mm512_cvtepi8_epi32(_mm_loadu_si128(field.as_ptr().cast()));
+            _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_cvtepi32_ps(bytes));
+        }
+        lanes
+    }
+}
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn accumulate(form: Form, tiles: &[&[Panel]], x: &[&[Group]], sums: &mut [Sums]) {

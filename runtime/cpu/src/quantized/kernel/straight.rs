@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 use super::{
     super::scheme::{FAR_BYTES, Header, Scheme, prefetch_part},
-    avx512::{load, load_f32},
+    avx512::{Conversions, load, load_f32},
     *,
 };
 
@@ -19,11 +19,13 @@ pub fn accumulate<S: Scheme>(tile: &[u8], x: &[Group], sums: &mut Lanes) {
     let mut acc = load_f32(sums);
     // Of which only the scales and minima are used.
     let mut panel = Panel::EMPTY;
+    // SAFETY: this function has the instruction set.
+    let read = unsafe { Conversions::new() };
     for (block, x) in tile.chunks_exact(S::TILE_BYTES).zip(x.chunks_exact(S::BLOCK_LEN / GROUP)) {
-        let fields = S::Header::fields(block);
+        let fields = S::Header::fields(block, read);
         for (g, x) in x.iter().enumerate() {
             let codes = &block[S::Header::BYTES + g * S::GROUP_BYTES..][..S::GROUP_BYTES];
-            S::Header::unpack(block, &fields, g, &mut panel);
+            S::Header::unpack(block, &fields, g, &mut panel, read);
             acc = group::<S>(codes, &panel, x, acc);
         }
     }
