@@ -63,7 +63,7 @@ impl<'t> Codes<'t> {
         self.groups.get_or_init(|| quantize(team, x))
     }
 
-    /// `[blocks of 16 tokens, groups]` of `x`, rows of `n_cols`, which is the same in every call. The last block is filled up with zeros.
+    /// `[blocks of 8 tokens, groups]` of `x`, rows of `n_cols`, which is the same in every call. The last block is filled up with zeros.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn blocks(&self, team: &'t Team, x: &[f32], n_cols: usize) -> &[amx::Block] {
         self.blocks.get_or_init(|| quantize_blocks(team, x, n_cols))
@@ -89,29 +89,13 @@ fn quantize<'t>(team: &'t Team, x: &[f32]) -> Buffer<'t, Group> {
     groups
 }
 
-/// The most groups of a block quantised at a time.
-#[cfg(target_arch = "x86_64")]
-const RUN: usize = 16;
-
 #[cfg(target_arch = "x86_64")]
 fn quantize_blocks<'t>(team: &'t Team, x: &[f32], n_cols: usize) -> Buffer<'t, amx::Block> {
-    let level = Level::best();
-    let n_groups = n_cols / GROUP;
-    let n_blocks = (x.len() / n_cols).div_ceil(amx::TOKENS);
-    let mut blocks = team.quantized.blocks.take(n_blocks * n_groups, amx::Block::EMPTY);
-    // Runs of groups within a block, so that the one block of a few tokens is the work of all threads.
-    let run = (1..=RUN).rev().find(|run| n_groups.is_multiple_of(*run)).unwrap_or(1);
-    team.for_each_chunk(&mut blocks, run, |chunk, blocks| {
-        let (block, first) = (chunk * run / n_groups, chunk * run % n_groups);
-        let mut groups = [Group::NONE; RUN];
-        let rows = x.chunks_exact(n_cols).skip(block * amx::TOKENS).map(Some).chain(std::iter::repeat(None));
-        for (t, row) in rows.take(amx::TOKENS).enumerate() {
-            match row {
-                Some(row) => Group::fill(level, &row[first * GROUP..][..run * GROUP], &mut groups[..run]),
-                None => groups.fill(Group::NONE),
-            }
-            blocks.iter_mut().zip(&groups).for_each(|(block, group)| block.put(t, group));
-        }
+    let n_blocks = (x.len() / n_cols).div_ceil(amx::TOKENS) * (n_cols / GROUP);
+    let mut blocks = team.quantized.blocks.take(n_blocks, amx::Block::EMPTY);
+    let of_thread = n_blocks.div_ceil(team.n_threads());
+    team.for_each_chunk(&mut blocks, of_thread, |thread, blocks| {
+        amx::Block::quantize(blocks, thread * of_thread, x, n_cols);
     });
     blocks
 }

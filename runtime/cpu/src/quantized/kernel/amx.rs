@@ -14,13 +14,17 @@
 
 #![expect(clippy::needless_range_loop, reason = "one index runs through several arrays of registers")]
 
+mod block;
+
 use std::{
     arch::{asm, x86_64::*},
     marker::PhantomData,
 };
 
+pub use block::Block;
+
 use super::{
-    super::scheme::{FAR_BYTES, Header, Scheme, prefetch},
+    super::scheme::{FAR_BYTES, Header, Scheme, prefetch_part},
     avx512::{Conversions, load, load_f32},
     straight::vector,
     *,
@@ -32,35 +36,6 @@ pub const TOKENS: usize = 8;
 
 /// Blocks of tokens that are multiplied with a tile in one pass over it, at most.
 const BLOCKS: usize = 2;
-
-/// A group of eight tokens, as the unit reads it.
-#[derive(Clone, Debug)]
-#[repr(C, align(64))]
-pub struct Block {
-    /// `[token][plane][column]`
-    codes: [[[i8; GROUP]; PLANES]; TOKENS],
-    scales: [f32; TOKENS],
-    scaled_sums: [f32; TOKENS],
-    /// `128 · Σ codes`, by which products with [whole bytes](is_whole) are too large.
-    excess: [i32; TOKENS],
-}
-
-impl Block {
-    /// Of tokens that are zero.
-    pub const EMPTY: Block = Block {
-        codes: [[[0; GROUP]; PLANES]; TOKENS],
-        scales: [0.0; TOKENS],
-        scaled_sums: [0.0; TOKENS],
-        excess: [0; TOKENS],
-    };
-
-    /// Makes `group` that of token `t`.
-    pub fn put(&mut self, t: usize, group: &Group) {
-        self.codes[t] = group.codes;
-        (self.scales[t], self.scaled_sums[t]) = (group.scale, group.scaled_sum);
-        self.excess[t] = 128 * (group.sums[0] + group.sums[1]);
-    }
-}
 
 /// The matrix unit, this thread's until dropped.
 pub struct Unit {
@@ -178,25 +153,30 @@ fn multiply_tiles<S: Scheme, const N_TILES: usize, const N_BLOCKS: usize, const 
         }
     }
     let n_groups = x[0].len();
-    let of_group = parts::<S>();
-    let n_parts = n_groups * of_group;
+    let n_parts = n_groups * parts::<S>();
     // SAFETY: this function has the instruction set.
     let read = unsafe { Conversions::new() };
     let mut fields = [S::Header::fields(tiles[0], read), S::Header::fields(tiles[N_TILES - 1], read)];
     for tile in 0..N_TILES {
         // SAFETY: they are this function's.
-        unsafe { unpack::<S, N_TILES>(tiles[tile], 0, &mut pipeline.codes[0][tile]) };
+        unsafe { unpack::<S>(tiles[tile], 0, &mut pipeline.codes[0][tile]) };
     }
     let [first, second] = &mut acc;
     let [first_fields, second_fields] = &mut fields;
-    for i in 0..n_parts + TAKEN {
+    for i in (0..n_parts + TAKEN).step_by(2) {
         // SAFETY: they are this function's.
         unsafe {
-            step::<S, N_TILES, N_BLOCKS, T, 0, 0>(i, tiles, first_fields, x, pipeline, first);
+            step::<S, N_TILES, N_BLOCKS, T, 0, 0, 0>(i, tiles, first_fields, x, pipeline, first);
             if N_TILES > 1 {
-                step::<S, N_TILES, N_BLOCKS, T, 1, 0>(i, tiles, second_fields, x, pipeline, second);
+                step::<S, N_TILES, N_BLOCKS, T, 0, 1, 0>(i, tiles, second_fields, x, pipeline, second);
             } else if N_BLOCKS > 1 {
-                step::<S, N_TILES, N_BLOCKS, T, 0, 1>(i, tiles, first_fields, x, pipeline, second);
+                step::<S, N_TILES, N_BLOCKS, T, 0, 0, 1>(i, tiles, first_fields, x, pipeline, second);
+            }
+            step::<S, N_TILES, N_BLOCKS, T, 1, 0, 0>(i + 1, tiles, first_fields, x, pipeline, first);
+            if N_TILES > 1 {
+                step::<S, N_TILES, N_BLOCKS, T, 1, 1, 0>(i + 1, tiles, second_fields, x, pipeline, second);
+            } else if N_BLOCKS > 1 {
+                step::<S, N_TILES, N_BLOCKS, T, 1, 0, 1>(i + 1, tiles, first_fields, x, pipeline, second);
             }
         }
     }
@@ -212,7 +192,7 @@ fn multiply_tiles<S: Scheme, const N_TILES: usize, const N_BLOCKS: usize, const 
     }
 }
 
-/// Of part `i` and those before it that are on their way, what is due for a tile and a block.
+/// Of part `i`, which is `ODD` or not, and those before it that are on their way, what is due for a tile and a block.
 ///
 /// As a call it would have all sums spilled, and only what has no instruction set of its own can be told to be none.
 ///
@@ -224,6 +204,7 @@ unsafe fn step<
     const N_TILES: usize,
     const N_BLOCKS: usize,
     const T: usize,
+    const ODD: usize,
     const TILE: usize,
     const BLOCK: usize,
 >(
@@ -235,36 +216,34 @@ unsafe fn step<
     acc: &mut [__m512; T],
 ) {
     let side = TILE + BLOCK;
+    let tile = tiles[TILE];
     let n_groups = x[0].len();
     let of_group = parts::<S>();
-    let n_parts = n_groups * of_group;
+    let part = ODD % of_group;
     // SAFETY: the caller answers for the instruction sets.
     unsafe {
         // What is stored makes room for this product's C. Sums are taken and the next codes unpacked while the unit is busy.
-        if (STORED..n_parts + STORED).contains(&i) {
-            store(SIDES * (i % 2) + side, pipeline.products::<S>(i - STORED, side));
+        if (STORED..n_groups * of_group + STORED).contains(&i) {
+            store(SIDES * ODD + side, pipeline.products::<S>(i - STORED, side));
         }
-        if i >= TAKEN && (i - TAKEN) % of_group == of_group - 1 {
+        if (ODD + TAKEN + 1).is_multiple_of(of_group) && (TAKEN..n_groups * of_group + TAKEN).contains(&i) {
             let g = (i - TAKEN) / of_group;
-            take::<S, T>(g, tiles[TILE], fields, side, &x[BLOCK][g], pipeline, acc);
+            take::<S, N_TILES, T>(g, tile, fields, side, &x[BLOCK][g], pipeline, acc);
         }
-        if i < n_parts {
-            let (g, part) = (i / of_group, i % of_group);
+        let g = i / of_group;
+        if g < n_groups {
             // What both sides share is loaded once for them, in turns into one register and the other.
-            let (a, b) = if N_TILES > 1 { (i % 2, TILE) } else { (BLOCK, i % 2) };
+            let (a, b) = if N_TILES > 1 { (ODD, TILE) } else { (BLOCK, ODD) };
             if TILE == 0 {
                 load_a(a, &x[BLOCK][g], part);
             }
             if BLOCK == 0 {
-                load_b::<S>(
-                    b,
-                    if is_whole::<S>() { stored::<S>(tiles[TILE], g) } else { &pipeline.codes[g % 2][TILE] },
-                    part,
-                );
+                let codes = if is_whole::<S>() { stored::<S>(tile, g) } else { &pipeline.codes[g % 2][TILE] };
+                load_b::<S>(b, codes, part);
             }
-            multiply::<S, N_TILES>(i % 2, side);
+            multiply::<S, N_TILES>(ODD, side);
             if BLOCK == 0 && part == 0 && g + 1 < n_groups {
-                unpack::<S, N_TILES>(tiles[TILE], g + 1, &mut pipeline.codes[(g + 1) % 2][TILE]);
+                unpack::<S>(tile, g + 1, &mut pipeline.codes[(g + 1) % 2][TILE]);
             }
         }
     }
@@ -273,6 +252,11 @@ unsafe fn step<
 /// Into how many parts a group's columns fall, each with a scale.
 const fn parts<S: Scheme>() -> usize {
     if matches!(S::FORM, Form::OffsetOfHalves(_)) { 2 } else { 1 }
+}
+
+/// Bytes of a group, its share of a header included.
+const fn group_bytes<S: Scheme>() -> usize {
+    S::TILE_BYTES / (S::BLOCK_LEN / GROUP)
 }
 
 /// Whether codes are bytes that the unit reads from the tile, with their offset.
@@ -293,18 +277,13 @@ fn stored<S: Scheme>(tile: &[u8], g: usize) -> &[[u8; 64]] {
     block[S::Header::BYTES + g % of_block * S::GROUP_BYTES..][..S::GROUP_BYTES].as_chunks().0
 }
 
-/// Unpacks group `g` of one of `N_TILES`, its codes less their offset.
+/// Unpacks group `g`, its codes less their offset.
 ///
 /// # Safety
 /// As for [`step`].
 #[inline(always)]
-unsafe fn unpack<S: Scheme, const N_TILES: usize>(tile: &[u8], g: usize, codes: &mut Codes) {
+unsafe fn unpack<S: Scheme>(tile: &[u8], g: usize, codes: &mut Codes) {
     let stored = stored::<S>(tile, g);
-    // Behind the end of this tile comes one that is under way too.
-    let group_bytes = S::TILE_BYTES / (S::BLOCK_LEN / GROUP);
-    let far_bytes = FAR_BYTES / N_TILES;
-    let is_behind = g * group_bytes + far_bytes >= tile.len();
-    prefetch(stored.as_flattened(), group_bytes, far_bytes + if is_behind { (N_TILES - 1) * tile.len() } else { 0 });
     if is_whole::<S>() {
         return;
     }
@@ -328,12 +307,12 @@ unsafe fn unpack<S: Scheme, const N_TILES: usize>(tile: &[u8], g: usize, codes: 
     }
 }
 
-/// Adds group `g`'s products of a tile with a block of tokens, which are on one `side`, to their sums.
+/// Adds group `g`'s products of one of `N_TILES` with a block of tokens, which are on one `side`, to their sums, and asks for weights further on.
 ///
 /// # Safety
 /// As for [`step`].
 #[inline(always)]
-unsafe fn take<S: Scheme, const T: usize>(
+unsafe fn take<S: Scheme, const N_TILES: usize, const T: usize>(
     g: usize,
     tile: &[u8],
     fields: &mut <S::Header as Header>::Fields,
@@ -349,6 +328,11 @@ unsafe fn take<S: Scheme, const T: usize>(
     if g.is_multiple_of(of_block) {
         *fields = S::Header::fields(block, read);
     }
+    let stored = stored::<S>(tile, g);
+    // Behind the end of this tile comes one that is under way too.
+    let far_bytes = FAR_BYTES / N_TILES;
+    let is_behind = (g + 1) * group_bytes::<S>() + far_bytes > tile.len();
+    let ahead = far_bytes + if is_behind { (N_TILES - 1) * tile.len() } else { 0 };
     // Of which only the scales and minima are used.
     let mut panel = Panel::EMPTY;
     S::Header::unpack(block, fields, g % of_block, &mut panel, read);
@@ -374,6 +358,7 @@ unsafe fn take<S: Scheme, const T: usize>(
                 product = _mm512_mul_ps(_mm512_cvtepi32_ps(s), scales[0]);
             }
             acc[t] = _mm512_fmadd_ps(product, _mm512_set1_ps(x.scales[t]), acc[t]);
+            prefetch_part(stored.as_flattened(), group_bytes::<S>(), ahead, t, T);
             if let Form::Minimum = S::FORM {
                 acc[t] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x.scaled_sums[t]), acc[t]);
             }
@@ -529,17 +514,20 @@ mod tests {
         tile
     }
 
-    fn tokens(n_tokens: usize, n_groups: usize) -> Vec<Vec<Group>> {
-        let value = |token: usize, i: usize| match (i / GROUP + token) % 3 {
+    fn activations(token: usize, n_groups: usize) -> Vec<f32> {
+        let value = |i: usize| match (i / GROUP + token) % 3 {
             0 => 1.0,
             1 => -2.5,
             _ => ((i * 7 + token) as f32 * 0.37).sin(),
         };
+        (0..n_groups * GROUP).map(value).collect()
+    }
+
+    fn tokens(n_tokens: usize, n_groups: usize) -> Vec<Vec<Group>> {
         let token = |token| {
-            let x: Vec<f32> = (0..n_groups * GROUP).map(|i| value(token, i)).collect();
             let mut groups =
                 vec![Group { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [[0; GROUP]; 2] }; n_groups];
-            Group::fill(Level::Scalar, &x, &mut groups);
+            Group::fill(Level::Scalar, &activations(token, n_groups), &mut groups);
             groups
         };
         (0..n_tokens).map(token).collect()
@@ -565,11 +553,9 @@ mod tests {
             let before = vec![[[0.25; ROWS], [-0.75; ROWS]]; n_tokens];
             let mut expected = before.clone();
             scalar::accumulate(S::FORM, &panels.each_ref().map(Vec::as_slice), &slices, &mut expected);
+            let x: Vec<f32> = (0..n_tokens).flat_map(|token| activations(token, n_groups)).collect();
             let mut blocks = vec![Block::EMPTY; n_tokens.div_ceil(TOKENS) * n_groups];
-            for (t, x) in x.iter().enumerate() {
-                let blocks = &mut blocks[t / TOKENS * n_groups..];
-                blocks.iter_mut().zip(x).for_each(|(block, group)| block.put(t % TOKENS, group));
-            }
+            Block::quantize(&mut blocks, 0, &x, n_groups * GROUP);
             let mut found = before;
             unit.accumulate::<S>(tiles.each_ref().map(Vec::as_slice), &blocks, &mut found);
             assert_eq!(found, expected, "{:?} of {} bits, {n_tokens} tokens, {n_groups} groups", S::FORM, S::BITS);
