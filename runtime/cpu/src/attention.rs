@@ -19,7 +19,7 @@ use crate::{
     attention::segment::{Mixture, SEGMENT, Scores, Workspace},
     buffers::Buffer,
     cache::{KvShape, LANES, LayerCache},
-    columns::Cell,
+    columns::{Cell, Columns},
     level::{Level, MANY_TOKENS},
     linear::Linear,
     load::Loader,
@@ -189,19 +189,32 @@ impl AttentionWeights {
         let width = head_dim.next_multiple_of(LANES);
         let part_len = plan.part_len(group, width);
         let mut parts = ctx.team.floats.take(plan.jobs.len() * plan.n_parts * part_len, 0.0);
-        ctx.team.for_each_task(&mut parts, part_len, |part, out| {
-            let (job, keys) = plan.part(part);
-            WORKSPACE.with_borrow_mut(|work| {
-                let n_rows = job.tokens.len() * group;
-                let rows = (0..n_rows).map(|r| {
-                    let (token, head) = (job.tokens.start + r / group, job.kv_head * group + r % group);
-                    (&q[(token * n_heads + head) * head_dim..][..head_dim], self.visible(step.tokens[token].position))
+        let n_parts = plan.jobs.len() * plan.n_parts;
+        let scores = Scores { scale: self.spec.scale, softcap: self.spec.softcap };
+        let keys_of = |part| {
+            let (job, positions) = plan.part(part);
+            segment::Keys { cache: &step.caches[job.sequence].layers[layer], head: job.kv_head, positions }
+        };
+        let out = Columns::new(&mut parts, part_len);
+        ctx.team.for_each_index(n_parts, |indices| {
+            for part in indices {
+                // SAFETY: every index is given once.
+                let out = unsafe { out.part(part, 0..part_len) };
+                let (job, _) = plan.part(part);
+                WORKSPACE.with_borrow_mut(|work| {
+                    let n_rows = job.tokens.len() * group;
+                    let rows = (0..n_rows).map(|r| {
+                        let (token, head) = (job.tokens.start + r / group, job.kv_head * group + r % group);
+                        let visible = self.visible(step.tokens[token].position);
+                        (&q[(token * n_heads + head) * head_dim..][..head_dim], visible)
+                    });
+                    work.queries.set(head_dim, rows);
+                    let next = Some(part + 1).filter(|next| *next < n_parts).map(keys_of);
+                    let next = next.filter(|next| !next.positions.is_empty());
+                    let mut out = Mixture::within(out, n_rows, width);
+                    work.attend(ctx.level, scores, &keys_of(part), next.as_ref(), &mut out);
                 });
-                work.queries.set(head_dim, rows);
-                let cache = &step.caches[job.sequence].layers[layer];
-                let scores = Scores { scale: self.spec.scale, softcap: self.spec.softcap };
-                work.attend(ctx.level, scores, cache, job.kv_head, keys, &mut Mixture::within(out, n_rows, width));
-            });
+            }
         });
         if plan.n_parts > 1 {
             ctx.team.for_each_chunk(&mut parts, plan.n_parts * part_len, |job, parts| {
@@ -300,14 +313,14 @@ impl Plan {
         Mixture::len(self.n_tokens * group, width)
     }
 
-    /// The job of part `i`, and which positions it is to look at.
+    /// The job of part `i`, and which positions it is to look at, if any are left for it.
     fn part(&self, i: usize) -> (&Job, Range<usize>) {
         let job = &self.jobs[i / self.n_parts];
         if self.n_parts == 1 {
             return (job, job.keys.clone());
         }
-        let segment = job.keys.start / SEGMENT + i % self.n_parts;
-        (job, segment * SEGMENT..(segment + 1) * SEGMENT)
+        let start = (job.keys.start / SEGMENT + i % self.n_parts) * SEGMENT;
+        (job, start.max(job.keys.start)..job.keys.end.min(start + SEGMENT))
     }
 }
 
@@ -321,4 +334,25 @@ thread_local! {
     /// One per thread for the life of the thread, so that attention allocates nothing.
     static WORKSPACE: RefCell<Workspace> = const { RefCell::new(Workspace::new()) };
     static WIDE: RefCell<wide::Workspace> = const { RefCell::new(wide::Workspace::new()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_job_are_what_it_sees_once_and_in_order_whatever_others_see() {
+        let sights = [0..700, 100..130, 300..520, 255..257, 512..513];
+        let job = |keys: &Range<usize>| Job { sequence: 0, tokens: 0..1, kv_head: 0, keys: keys.clone() };
+        let jobs: Vec<Job> = sights.iter().map(job).collect();
+        for n_parts in [1, jobs.iter().map(Job::n_segments).max().unwrap()] {
+            let plan = Plan { jobs: sights.iter().map(job).collect(), first_jobs: Vec::new(), n_parts, n_tokens: 1 };
+            for (i, keys) in sights.iter().enumerate() {
+                let parts: Vec<_> = (i * n_parts..(i + 1) * n_parts).map(|part| plan.part(part).1).collect();
+                assert!(parts.iter().cloned().flatten().eq(keys.clone()), "{keys:?} in {n_parts}: {parts:?}");
+                let mut whole = parts.iter().filter(|part| n_parts > 1 && !part.is_empty());
+                assert!(whole.all(|part| part.start / SEGMENT == (part.end - 1) / SEGMENT), "{keys:?}: {parts:?}");
+            }
+        }
+    }
 }

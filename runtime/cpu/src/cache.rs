@@ -86,6 +86,11 @@ impl LayerCache {
         self.shape
     }
 
+    /// Positions of the sequence, those that are forgotten included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     /// Where the last group of positions begins that is not closed yet, if there is one.
     pub fn open_group(&self) -> Option<usize> {
         Some(self.len - self.len % LANES).filter(|first| *first < self.len)

@@ -157,79 +157,92 @@ impl Workspace {
         }
     }
 
-    /// Mixes what the queries see of the positions `keys` of a head. `keys` starts where a segment does.
+    /// Mixes what the queries see of `keys`. Asks for the memory of what this thread is likely to look at `next`.
     pub fn attend(
         &mut self,
         level: Level,
         scores: Scores,
-        cache: &LayerCache,
-        head: usize,
-        keys: Range<usize>,
+        keys: &Keys<'_>,
+        next: Option<&Keys<'_>>,
         out: &mut Mixture<'_>,
     ) {
+        let Keys { cache, head, .. } = *keys;
         let (n_rows, width) = (self.queries.n_rows(), cache.shape().width());
         self.weights.resize(n_rows, [0.0; BLOCK]);
         self.of_block.resize(Mixture::len(n_rows, width), 0.0);
         self.of_segment.resize(Mixture::len(n_rows, width), 0.0);
-        let seen = self.queries.all_visible().end.min(keys.end);
+        let seen = self.queries.all_visible().end.min(keys.positions.end);
         let last = cache.open_group().filter(|first| *first < seen);
         if last.is_some() {
             cache.close(level, head, &mut self.last);
         }
-        attend_with(level, self, &Keys { scores, cache, head, last }, keys, out);
+        attend_with(level, self, &Task { scores, keys, last, next }, out);
     }
 }
 
-/// A head of a layer, and what its scores are.
-struct Keys<'a> {
+/// Positions of a head of a layer.
+pub(super) struct Keys<'a> {
+    pub cache: &'a LayerCache,
+    pub head: usize,
+    pub positions: Range<usize>,
+}
+
+struct Task<'a> {
     scores: Scores,
-    cache: &'a LayerCache,
-    head: usize,
+    keys: &'a Keys<'a>,
     /// Where the keys begin that are in [`Workspace::last`].
     last: Option<usize>,
+    next: Option<&'a Keys<'a>>,
 }
 
 #[cfg(target_arch = "x86_64")]
-fn attend_with(level: Level, work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
+fn attend_with(level: Level, work: &mut Workspace, task: &Task<'_>, out: &mut Mixture<'_>) {
     use super::product::{Avx2, Avx512};
 
     #[target_feature(enable = "avx2,fma")]
-    fn avx2(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
-        attend::<Avx2>(work, with, keys, out);
+    fn avx2(work: &mut Workspace, task: &Task<'_>, out: &mut Mixture<'_>) {
+        attend::<Avx2>(work, task, out);
     }
     #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl")]
-    fn avx512(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
-        attend::<Avx512>(work, with, keys, out);
+    fn avx512(work: &mut Workspace, task: &Task<'_>, out: &mut Mixture<'_>) {
+        attend::<Avx512>(work, task, out);
     }
     match level {
-        Level::Scalar => attend::<Portable>(work, with, keys, out),
+        Level::Scalar => attend::<Portable>(work, task, out),
         // SAFETY: a level is only made where the processor has its instruction sets.
-        Level::Avx2 | Level::AvxVnni => unsafe { avx2(work, with, keys, out) },
+        Level::Avx2 | Level::AvxVnni => unsafe { avx2(work, task, out) },
         // SAFETY: as above.
-        Level::Avx512Vnni | Level::Amx => unsafe { avx512(work, with, keys, out) },
+        Level::Avx512Vnni | Level::Amx => unsafe { avx512(work, task, out) },
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn attend_with(_: Level, work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
-    attend::<Portable>(work, with, keys, out);
+fn attend_with(_: Level, work: &mut Workspace, task: &Task<'_>, out: &mut Mixture<'_>) {
+    attend::<Portable>(work, task, out);
 }
 
 #[inline(always)]
-fn attend<I: Isa>(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out: &mut Mixture<'_>) {
+fn attend<I: Isa>(work: &mut Workspace, task: &Task<'_>, out: &mut Mixture<'_>) {
     out.clear();
-    let n_rows = work.queries.n_rows();
+    let (n_rows, Keys { cache, head, positions }) = (work.queries.n_rows(), task.keys);
     let seen = work.queries.all_visible();
-    let (start, end) = (keys.start.max(seen.start), keys.end.min(seen.end));
+    let (start, end) = (positions.start.max(seen.start), positions.end.min(seen.end));
+    if let Some(next) = task.next {
+        ask_for_the_last::<I>(next);
+    }
     let mut of_segment = mem::take(&mut work.of_segment);
-    let width = with.cache.shape().width();
+    let width = cache.shape().width();
     let mut segment = Mixture::within(&mut of_segment, n_rows, width);
     for at in (start - start % SEGMENT..end).step_by(SEGMENT) {
         segment.clear();
         let first = start.max(at);
         for block in (first - first % BLOCK..end.min(at + SEGMENT)).step_by(BLOCK) {
-            let next = (block + BLOCK < end).then(|| with.cache.block(block + BLOCK));
-            attend_block::<I>(work, with, block, next, start.max(block) - block..end.min(block + BLOCK) - block);
+            let next = if block + BLOCK < end {
+                Some((cache.block(block + BLOCK), *head))
+            } else {
+                task.next.map(|next| (next.cache.block(next.positions.start), next.head))
+            };
+            attend_block::<I>(work, task, block, next, start.max(block) - block..end.min(block + BLOCK) - block);
             segment.merge(&Mixture::within(&mut work.of_block, n_rows, width));
         }
         out.merge(&segment);
@@ -237,24 +250,37 @@ fn attend<I: Isa>(work: &mut Workspace, with: &Keys<'_>, keys: Range<usize>, out
     work.of_segment = of_segment;
 }
 
-/// Mixes what the queries see of the block at position `first`, which is some of `places`. `next` is wanted after it.
+/// Asks for the keys that [`LayerCache::close`] will read.
+#[inline(always)]
+fn ask_for_the_last<I: Isa>(keys: &Keys<'_>) {
+    let Keys { cache, head, positions } = keys;
+    let Some(first) = cache.open_group().filter(|first| positions.contains(first)) else { return };
+    for tile in cache.block(first).group(cache.shape(), *head, first % BLOCK / LANES) {
+        for position in &tile[..cache.len() - first] {
+            I::prefetch(position.as_ptr());
+        }
+    }
+}
+
+/// Mixes what the queries see of the block at position `first`, which is some of `places`. Of the block and head `next` as much is wanted after it.
 #[inline(always)]
 fn attend_block<I: Isa>(
     work: &mut Workspace,
-    with: &Keys<'_>,
+    task: &Task<'_>,
     first: usize,
-    next: Option<&Block>,
+    next: Option<(&Block, usize)>,
     places: Range<usize>,
 ) {
-    let block = with.cache.block(first);
-    let shape @ KvShape { head_dim, .. } = with.cache.shape();
+    let Keys { cache, head, .. } = task.keys;
+    let block = cache.block(first);
+    let shape @ KvShape { head_dim, .. } = cache.shape();
     let (n_rows, width) = (work.queries.n_rows(), shape.width());
     let strips = places.start / LANES..places.end.div_ceil(LANES);
-    let last = with.last.filter(|last| *last < first + places.end).map(|last| last - first);
+    let last = task.last.filter(|last| *last < first + places.end).map(|last| last - first);
     let closed = strips.start..last.map_or(strips.end, |last| last / LANES);
     work.weights.fill([0.0; BLOCK]);
-    let keys = block.keys(shape, with.head);
-    let next_keys = next.map(|next| next.keys(shape, with.head));
+    let keys = block.keys(shape, *head);
+    let next_keys = next.map(|(next, head)| next.keys(shape, head));
     for (part, queries) in work.queries.packed.chunks_exact(n_rows).enumerate() {
         let keys = Strips {
             vectors: &keys[part * BLOCK..],
@@ -275,14 +301,14 @@ fn attend_block<I: Isa>(
     for (r, row) in work.weights.iter_mut().enumerate() {
         let visible = &work.queries.visible[r];
         let place = |position: usize| position.clamp(first, first + BLOCK) - first;
-        (mixture.max[r], mixture.sum[r]) = weigh(row, place(visible.start)..place(visible.end), with.scores);
+        (mixture.max[r], mixture.sum[r]) = weigh(row, place(visible.start)..place(visible.end), task.scores);
     }
     mixture.values.fill(0.0);
     let values = Strips {
-        vectors: block.values(shape, with.head),
+        vectors: block.values(shape, *head),
         step: width / LANES,
         stride: 1,
-        next: next.map(|next| next.values(shape, with.head)),
+        next: next.map(|(next, head)| next.values(shape, head)),
     };
     product::accumulate::<I>(&work.weights, values, places, 0..width / LANES, mixture.values, width);
 }
@@ -357,7 +383,7 @@ mod tests {
         let mut memory = vec![vec![0.0; Mixture::len(rows.len(), width)]; parts.len()];
         for (memory, keys) in memory.iter_mut().zip(parts) {
             let mut out = Mixture::within(memory, rows.len(), width);
-            work.attend(level, scores, cache, head, keys.clone(), &mut out);
+            work.attend(level, scores, &Keys { cache, head, positions: keys.clone() }, None, &mut out);
         }
         let (first, others) = memory.split_at_mut(1);
         let mut whole = Mixture::within(&mut first[0], rows.len(), width);

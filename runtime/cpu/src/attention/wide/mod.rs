@@ -323,7 +323,8 @@ mod tests {
             let seen = end.saturating_sub(keys.window)..end;
             work.queries.set(head_dim, out.chunks_exact(head_dim).map(|q| (q, seen.clone())));
             let mut mixture = segment::Mixture::within(&mut memory, group, width);
-            work.attend(Level::best(), keys.scores, keys.cache, keys.head, 0..end, &mut mixture);
+            let Keys { scores, cache, head, .. } = *keys;
+            work.attend(Level::best(), scores, &segment::Keys { cache, head, positions: 0..end }, None, &mut mixture);
             segment::write_rows(&memory, group, 0, out, head_dim);
         }
         out
