@@ -84,6 +84,15 @@ fn rows<I: Isa, const R: usize>(
 ) -> usize {
     let mut strip = strips.start;
     if I::WIDE {
+        // Memory is what one or two rows wait for: it is best read in the order in which it lies.
+        while R <= 2 && strip + 8 <= strips.end {
+            tile::<I, R, 8>(a, b, inner.clone(), strip, c, c_len);
+            strip += 8;
+        }
+        while R <= 2 && strip + 4 <= strips.end {
+            tile::<I, R, 4>(a, b, inner.clone(), strip, c, c_len);
+            strip += 4;
+        }
         while strip + 2 <= strips.end {
             tile::<I, R, 2>(a, b, inner.clone(), strip, c, c_len);
             strip += 2;
