@@ -11,6 +11,7 @@ use crate::{
     model::{Context, TOKENS},
     simd,
     supports::refusal,
+    team::Team,
     timers::Op,
 };
 
@@ -107,15 +108,15 @@ impl MoeWeights {
         let mut out = team.floats.take(x.len(), 0.0);
         out.fill(0.0);
         for (expert, tokens) in self.experts.iter().zip(&chosen).filter(|(_, tokens)| !tokens.is_empty()) {
-            let gathered: Vec<f32> = timers.time(Op::Experts, || {
-                tokens.iter().flat_map(|(t, _)| &x[t * hidden..(t + 1) * hidden]).copied().collect()
+            let gathered = timers.time(Op::Experts, || {
+                let mut gathered = team.floats.take(tokens.len() * hidden, 0.0);
+                for (row, (token, _)) in gathered.chunks_exact_mut(hidden).zip(tokens) {
+                    row.copy_from_slice(&x[token * hidden..][..hidden]);
+                }
+                gathered
             });
             let y = expert.forward(ctx, &Activations::new(&gathered));
-            timers.time(Op::Experts, || {
-                for ((token, weight), y) in tokens.iter().zip(y.chunks_exact(hidden)) {
-                    simd::axpy(*weight, y, &mut out[token * hidden..(token + 1) * hidden]);
-                }
-            });
+            timers.time(Op::Experts, || add(team, tokens, &y, &mut out, hidden));
         }
         if let Some((gate, expert)) = &self.shared {
             let weights = timers.time(Op::Router, || gate.forward(team, &of_all));
@@ -133,25 +134,75 @@ impl MoeWeights {
     fn choose(&self, logits: &[f32]) -> Vec<Vec<(usize, f32)>> {
         let mut chosen: Vec<Vec<(usize, f32)>> = vec![Vec::new(); self.experts.len()];
         for (token, logits) in logits.chunks_exact(self.experts.len()).enumerate() {
-            for (expert, weight) in self.route(logits) {
+            for (expert, weight) in route(logits, self.top_k, self.renormalize) {
                 chosen[expert].push((token, weight));
             }
         }
         chosen
     }
+}
 
-    /// The experts of one token with their weights, in the order of their probability.
-    fn route(&self, logits: &[f32]) -> Vec<(usize, f32)> {
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let exp: Vec<f32> = logits.iter().map(|l| (l - max).exp()).collect();
-        let sum: f32 = exp.iter().sum();
-        let mut experts: Vec<(usize, f32)> = exp.into_iter().map(|e| e / sum).enumerate().collect();
-        experts.sort_by(|a, b| b.1.total_cmp(&a.1));
-        experts.truncate(self.top_k);
-        if self.renormalize {
-            let kept: f32 = experts.iter().map(|(_, p)| p).sum();
-            experts.iter_mut().for_each(|(_, p)| *p /= kept);
+/// The `top_k` experts of one token with their weights, in the order of their probability and for one of their number.
+fn route(logits: &[f32], top_k: usize, renormalize: bool) -> Vec<(usize, f32)> {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exp: Vec<f32> = logits.iter().map(|l| (l - max).exp()).collect();
+    let sum: f32 = exp.iter().sum();
+    let mut experts: Vec<(usize, f32)> = exp.into_iter().map(|e| e / sum).enumerate().collect();
+    let order = |a: &(usize, f32), b: &(usize, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    if top_k < experts.len() {
+        experts.select_nth_unstable_by(top_k, order);
+        experts.truncate(top_k);
+    }
+    experts.sort_unstable_by(order);
+    if renormalize {
+        let kept: f32 = experts.iter().map(|(_, p)| p).sum();
+        experts.iter_mut().for_each(|(_, p)| *p /= kept);
+    }
+    experts
+}
+
+/// Adds what an expert made of its tokens, which are in their order, with their weights.
+fn add(team: &Team, tokens: &[(usize, f32)], y: &[f32], out: &mut [f32], hidden: usize) {
+    /// Tokens of the pass that a thread takes at a time, few of which are this expert's.
+    const SHARE: usize = 128;
+    team.for_each_chunk(out, SHARE * hidden, |share, out| {
+        let first = share * SHARE;
+        let begin = tokens.partition_point(|(token, _)| *token < first);
+        let own = tokens[begin..].iter().take_while(|(token, _)| *token < first + SHARE);
+        for ((token, weight), y) in own.zip(y[begin * hidden..].chunks_exact(hidden)) {
+            simd::axpy(*weight, y, &mut out[(token - first) * hidden..][..hidden]);
         }
-        experts
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_likely_experts_are_chosen_and_of_equal_ones_the_first() {
+        let chosen = |logits: &[f32], top_k| route(logits, top_k, true).into_iter().map(|(e, _)| e).collect::<Vec<_>>();
+        assert_eq!(chosen(&[1.0, 3.0, 2.0, 3.0, -1.0], 3), [1, 3, 2]);
+        assert_eq!(chosen(&[0.5; 9], 4), [0, 1, 2, 3]);
+        assert_eq!(chosen(&[2.0, 1.0], 2), [0, 1]);
+        let weights = |renormalize| route(&[0.0, 0.0, 0.0, 0.0], 2, renormalize).into_iter().map(|(_, p)| p);
+        assert!(weights(true).eq([0.5, 0.5]) && weights(false).eq([0.25, 0.25]));
+    }
+
+    #[test]
+    fn what_an_expert_made_is_added_to_its_tokens_alone() {
+        let hidden = 5;
+        for (n_tokens, team) in [(1, Team::new(2)), (128, Team::new(2)), (700, Team::new(3))] {
+            let tokens: Vec<(usize, f32)> =
+                (0..n_tokens).filter(|t| t % 3 != 1 && !(200..400).contains(t)).map(|t| (t, t as f32 + 0.5)).collect();
+            let y: Vec<f32> = (0..tokens.len() * hidden).map(|i| (i % 17) as f32 - 8.0).collect();
+            let mut out: Vec<f32> = (0..n_tokens * hidden).map(|i| i as f32).collect();
+            let mut expected = out.clone();
+            for ((token, weight), y) in tokens.iter().zip(y.chunks(hidden)) {
+                expected[token * hidden..][..hidden].iter_mut().zip(y).for_each(|(out, y)| *out += weight * y);
+            }
+            add(&team, &tokens, &y, &mut out, hidden);
+            assert_eq!(out, expected, "{n_tokens} tokens");
+        }
     }
 }
