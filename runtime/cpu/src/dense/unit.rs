@@ -268,7 +268,8 @@ mod tests {
     fn a_token_s_products_do_not_depend_on_other_tokens_or_threads() {
         let (one, three) = (Team::new(1), Team::new(3));
         for dtype in TYPES {
-            let (n_rows, n_cols, n_tokens) = (600, 1100, 70);
+            // Two groups of strips, two runs of steps and two blocks of tokens, the last of each not whole.
+            let (n_rows, n_cols, n_tokens) = (300, 1100, 45);
             let (tiles, _) = matrix(Level::best(), dtype, &numbers(n_rows * n_cols), n_rows, n_cols);
             let x = numbers(n_tokens * n_cols);
             let together = products(&tiles, &three, &x, None);

@@ -399,7 +399,7 @@ mod tests {
         for dtype in TYPES {
             let block = dtype.block_len();
             for (n_rows, n_cols, n_tokens) in
-                [(1, 1, 32), (17, 3, 33), (35, 9, 47), (100, 12, 64), (48, 8, 100), (32, 7, 300), (70, 24, 513)]
+                [(1, 1, 32), (17, 3, 33), (35, 9, 47), (100, 12, 64), (48, 24, 100), (32, 7, 300), (70, 9, 513)]
             {
                 let n_cols = (n_cols * GROUP).next_multiple_of(block);
                 let bytes = stored(dtype, n_rows, n_cols);
