@@ -1,6 +1,6 @@
 //! Activations in spans.
 
-use super::{LARGEST, PLANES, SPAN, STEP, STEPS, TOKENS};
+use super::{LARGEST, PLANES, SPAN, STEP, STEPS, Spans, TOKENS};
 use crate::{
     buffers::{Buffer, Buffers},
     level::{Level, compiled_per_level},
@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(in super::super) struct Block {
-    /// `[step][plane][token][column]`
+    /// `[step][plane][token][column]`, of which a span may have fewer steps.
     pub(super) codes: [[[[i8; STEP]; TOKENS]; PLANES]; STEPS],
     /// What a code of one is worth.
     pub(super) steps: [f32; TOKENS],
@@ -22,7 +22,7 @@ impl Block {
     pub const EMPTY: Block = Block { codes: [[[[0; STEP]; TOKENS]; PLANES]; STEPS], steps: [0.0; TOKENS] };
 }
 
-/// `[spans, blocks of 16 tokens]` of `x`, rows of `n_cols`. What is missing of the last span and the last block is zero.
+/// `[spans, blocks of 16 tokens]` of `x`, rows of `n_cols`. What is missing of the last step and the last block is zero.
 pub(in super::super) fn quantize<'t>(
     team: &'t Team,
     buffers: &'t Buffers<Block>,
@@ -32,27 +32,30 @@ pub(in super::super) fn quantize<'t>(
     let level = Level::best();
     let n_tokens = x.len() / n_cols;
     let n_blocks = n_tokens.div_ceil(TOKENS);
-    let mut blocks = buffers.take(n_blocks * n_cols.div_ceil(SPAN), Block::EMPTY);
+    let spans = Spans::of(n_cols);
+    let mut blocks = buffers.take(n_blocks * spans.n_spans, Block::EMPTY);
     team.for_each_chunk(&mut blocks, 1, |i, block| {
         let (span, first) = (i / n_blocks, i % n_blocks * TOKENS);
-        let columns = span * SPAN..((span + 1) * SPAN).min(n_cols);
+        let steps = spans.steps(span);
+        let columns = steps.start * STEP..(steps.end * STEP).min(n_cols);
         for t in 0..TOKENS {
             let x = if first + t < n_tokens { &x[(first + t) * n_cols..][columns.clone()] } else { &[] };
-            put(level, x, t, &mut block[0]);
+            put(level, x, steps.len(), t, &mut block[0]);
         }
     });
     blocks
 }
 
-compiled_per_level!(put = quantize_token [] (x: &[f32], t: usize, block: &mut Block));
+compiled_per_level!(put = quantize_token [] (x: &[f32], n_steps: usize, t: usize, block: &mut Block));
 
-/// Makes `x` token `t` of `block`. NaN and infinity make the whole span NaN.
+/// Makes `x` token `t` of `block`, in `n_steps` steps. NaN and infinity make the whole span NaN.
 #[inline(always)]
-fn quantize_token(x: &[f32], t: usize, block: &mut Block) {
+fn quantize_token(x: &[f32], n_steps: usize, t: usize, block: &mut Block) {
     /// Where the distance between two f32 is 1.
     const ROUND: f32 = 1.5 * (1 << 23) as f32;
     let mut padded = [0.0; SPAN];
     padded[..x.len()].copy_from_slice(x);
+    let padded = &padded[..n_steps * STEP];
     let mut largest = [0u32; 16];
     for x in padded.as_chunks::<16>().0 {
         for lane in 0..16 {

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! for each 8 strips of 32 rows:   sums 512 KiB with 512 tokens, in the second-level cache
-//!     for each span:              activations 256 KiB, there as well
-//!         for each strip:         weights 16 KiB, in the first-level cache
+//!     for each span:              activations 256 to 320 KiB, there as well
+//!         for each strip:         weights 16 to 20 KiB, in the first-level cache
 //!             for each 16 tokens: sums of a span in registers
 //! ```
 
@@ -15,10 +15,11 @@ use std::{
 
 use super::{
     super::{
+        activations::GROUP,
         scheme::{Panel, ROWS},
         tiles::{Tiles, copy},
     },
-    Block, SPAN_GROUPS, STEP_GROUPS, TOKENS, Weights,
+    Block, SPAN_GROUPS, STEP_GROUPS, Spans, TOKENS, Weights,
     product::{STRIP, Sums, Target, Unit},
 };
 use crate::{
@@ -88,14 +89,17 @@ impl Tiles {
         out: &Columns<'_>,
     ) {
         let n_tokens = blocks.len() * TOKENS;
-        let n_spans = self.n_groups().div_ceil(SPAN_GROUPS);
+        let spans = Spans::of(self.n_groups() * GROUP);
+        let groups = |span| {
+            let steps = spans.steps(span);
+            steps.start * STEP_GROUPS..(steps.end * STEP_GROUPS).min(self.n_groups())
+        };
         SCRATCH.with_borrow_mut(|Scratch { panels, weights, sums }| {
             panels.resize(SPAN_GROUPS, Panel::EMPTY);
             sums.resize(strips.len() * n_tokens, Sums::ZERO);
             for (span, x) in x.chunks_exact(out.n_tokens().div_ceil(TOKENS)).enumerate() {
-                let groups = span * SPAN_GROUPS..((span + 1) * SPAN_GROUPS).min(self.n_groups());
                 for (strip, sums) in strips.clone().zip(sums.chunks_exact_mut(n_tokens)) {
-                    self.fold(strip, groups.clone(), panels, weights);
+                    self.fold(strip, groups(span), panels, weights);
                     let rows = strip * STRIP * ROWS..((strip + 1) * STRIP * ROWS).min(self.n_rows);
                     let start = (span == 0).then(|| {
                         let mut start = Sums::ZERO;
@@ -105,29 +109,29 @@ impl Tiles {
                         start
                     });
                     let tokens = blocks.start * TOKENS..(blocks.end * TOKENS).min(out.n_tokens());
-                    let out = (span + 1 == n_spans).then_some((out, tokens, rows));
-                    let n_steps = groups.len().div_ceil(STEP_GROUPS);
+                    let out = (span + 1 == spans.n_spans).then_some((out, tokens, rows));
                     match strip + 1 {
-                        next if next < strips.end => self.prefetch(next, span),
-                        _ => self.prefetch(strips.start, span + 1),
+                        next if next < strips.end => self.prefetch(next, groups(span)),
+                        _ if span + 1 < spans.n_spans => self.prefetch(strips.start, groups(span + 1)),
+                        _ => {}
                     }
                     // SAFETY: the caller's promise.
                     unsafe {
                         let to = Target { start: start.as_ref(), sums, out };
-                        unit.accumulate(weights, &x[blocks.clone()], n_steps, to);
+                        unit.accumulate(weights, &x[blocks.clone()], spans.steps(span).len(), to);
                     }
                 }
             }
         });
     }
 
-    /// Asks for the weights of a strip in a span, while others are multiplied: each is a short run of memory, too short for the processor to
+    /// Asks for some groups of a strip's weights, while others are multiplied: each is a short run of memory, too short for the processor to
     /// see what comes.
-    fn prefetch(&self, strip: usize, span: usize) {
+    fn prefetch(&self, strip: usize, groups: Range<usize>) {
         for tile in strip * STRIP..((strip + 1) * STRIP).min(self.n_tiles()) {
             let tile = self.tile(tile);
-            let of_span = tile.len() * SPAN_GROUPS / self.n_groups();
-            for line in (span * of_span..((span + 1) * of_span).min(tile.len())).step_by(64) {
+            let at = |group| tile.len() * group / self.n_groups();
+            for line in (at(groups.start)..at(groups.end)).step_by(64) {
                 // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
                 unsafe { _mm_prefetch::<_MM_HINT_T1>(tile.as_ptr().add(line).cast()) };
             }
