@@ -3,7 +3,6 @@
 use std::array;
 
 use super::{activations::GROUP, header::Portable};
-use crate::team::share;
 
 /// Rows of a tile, one per lane of a 512-bit register.
 pub(super) const ROWS: usize = 16;
@@ -183,7 +182,7 @@ pub(super) fn prefetch(at: &[u8], n: usize, far_bytes: usize) {
 #[inline(always)]
 pub(super) fn prefetch_part(at: &[u8], n: usize, far_bytes: usize, part: usize, n_parts: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in share(n.div_ceil(64), part, n_parts) {
+    for line in crate::team::share(n.div_ceil(64), part, n_parts) {
         use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
         let at: *const i8 = at.as_ptr().wrapping_add(64 * line).cast();
         // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
