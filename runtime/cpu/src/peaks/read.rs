@@ -41,8 +41,8 @@ fn part(mut n_bytes: usize) -> Option<Bytes> {
 #[cfg(target_arch = "x86_64")]
 const AHEAD_BYTES: usize = 16 * 1024;
 
-/// Reads every byte. The narrowest vectors of any processor are wide enough to wait for memory. Lines are asked for one at a time, which
-/// brings an eighth more than loads alone do.
+/// Reads every byte. The narrowest vectors of any processor are wide enough to wait for memory. Lines are asked for one at a time, as the
+/// kernels do.
 fn sum(bytes: &[u8]) {
     let mut sums = [0u8; 64];
     for line in bytes.as_chunks::<64>().0 {

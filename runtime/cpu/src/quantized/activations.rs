@@ -45,6 +45,12 @@ pub(crate) struct Scratch {
     spans: Buffers<spans::Block>,
 }
 
+/// Where the distance between two f32 is 1.
+pub(super) const ROUND: f32 = 1.5 * (1 << 23) as f32;
+
+/// The upper byte of the largest code is 127.
+pub(super) const LARGEST_CODE: f32 = 127.0 * 256.0;
+
 /// 32 quantised activations.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -121,15 +127,12 @@ impl Group {
     /// NaN and infinity make the whole group NaN.
     #[inline(always)]
     fn quantized(x: &[f32; GROUP]) -> Self {
-        /// Where the distance between two f32 is 1.
-        const ROUND: f32 = 1.5 * (1 << 23) as f32;
-        let largest_code: f32 = 127.0 * 256.0;
         // Without its sign a float orders like its bits, NaN above all.
         let largest = x.iter().fold(0, |max, v| max.max(v.to_bits() & 0x7fff_ffff));
         let largest = f32::from_bits(largest);
-        let (scale, kept) = if largest < f32::INFINITY { (largest / largest_code, !0) } else { (f32::NAN, 0) };
+        let (scale, kept) = if largest < f32::INFINITY { (largest / LARGEST_CODE, !0) } else { (f32::NAN, 0) };
         // Below this, the reciprocal of a scale overflows; such a group is as good as zero.
-        let inverse = if largest > 1e-30 { largest_code / largest } else { 0.0 };
+        let inverse = if largest > 1e-30 { LARGEST_CODE / largest } else { 0.0 };
         // Loops of one kind of step each, which the compiler makes vectors of.
         let mut whole = [0i32; GROUP];
         for i in 0..GROUP {

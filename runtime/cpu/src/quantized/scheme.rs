@@ -67,6 +67,8 @@ pub(super) trait Scheme {
     type Header: Header;
     /// Bytes of a tile.
     const TILE_BYTES: usize = Self::Header::BYTES + Self::BLOCK_LEN / GROUP * Self::GROUP_BYTES;
+    /// Bytes of a tile for 32 columns, their share of the header included.
+    const BYTES_PER_GROUP: usize = Self::TILE_BYTES * GROUP / Self::BLOCK_LEN;
     /// Bytes of a tile's codes for 32 columns.
     const GROUP_BYTES: usize = 64 * Self::BITS;
 

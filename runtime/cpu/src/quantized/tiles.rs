@@ -308,7 +308,7 @@ fn unpack_each<S: Scheme>(tile: &[u8], first: usize, panels: &mut [Panel]) {
         for (i, panel) in now.iter_mut().enumerate() {
             scheme::prefetch(
                 &block[S::Header::BYTES + (within + i) * S::GROUP_BYTES..],
-                S::TILE_BYTES * GROUP / S::BLOCK_LEN,
+                S::BYTES_PER_GROUP,
                 scheme::FAR_BYTES,
             );
             scheme::unpack::<S>(block, &fields, within + i, panel);

@@ -254,11 +254,6 @@ const fn parts<S: Scheme>() -> usize {
     if matches!(S::FORM, Form::OffsetOfHalves(_)) { 2 } else { 1 }
 }
 
-/// Bytes of a group, its share of a header included.
-const fn group_bytes<S: Scheme>() -> usize {
-    S::TILE_BYTES / (S::BLOCK_LEN / GROUP)
-}
-
 /// Whether codes are bytes that the unit reads from the tile, with their offset.
 const fn is_whole<S: Scheme>() -> bool {
     S::BITS == 8
@@ -331,7 +326,7 @@ unsafe fn take<S: Scheme, const N_TILES: usize, const T: usize>(
     let stored = stored::<S>(tile, g);
     // Behind the end of this tile comes one that is under way too.
     let far_bytes = FAR_BYTES / N_TILES;
-    let is_behind = (g + 1) * group_bytes::<S>() + far_bytes > tile.len();
+    let is_behind = (g + 1) * S::BYTES_PER_GROUP + far_bytes > tile.len();
     let ahead = far_bytes + if is_behind { (N_TILES - 1) * tile.len() } else { 0 };
     // Of which only the scales and minima are used.
     let mut panel = Panel::EMPTY;
@@ -358,7 +353,7 @@ unsafe fn take<S: Scheme, const N_TILES: usize, const T: usize>(
                 product = _mm512_mul_ps(_mm512_cvtepi32_ps(s), scales[0]);
             }
             acc[t] = _mm512_fmadd_ps(product, _mm512_set1_ps(x.scales[t]), acc[t]);
-            prefetch_part(stored.as_flattened(), group_bytes::<S>(), ahead, t, T);
+            prefetch_part(stored.as_flattened(), S::BYTES_PER_GROUP, ahead, t, T);
             if let Form::Minimum = S::FORM {
                 acc[t] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x.scaled_sums[t]), acc[t]);
             }

@@ -28,33 +28,31 @@ impl Conversions {
 impl Read for Conversions {
     #[inline(always)]
     fn halves(self, field: &[u8; 2 * ROWS]) -> Lanes {
-        let mut lanes = [0.0; ROWS];
-        // SAFETY: the processor has the instructions; the arrays are as long as the registers.
-        unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_cvtph_ps(_mm256_loadu_si256(field.as_ptr().cast()))) };
-        lanes
+        // SAFETY: the processor has the instructions; the array is as long as the register.
+        unsafe { lanes(_mm512_cvtph_ps(_mm256_loadu_si256(field.as_ptr().cast()))) }
     }
 
     #[inline(always)]
     fn bytes(self, field: &[u8; ROWS]) -> Lanes {
-        let mut lanes = [0.0; ROWS];
         // SAFETY: as above.
-        unsafe {
-            let bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(field.as_ptr().cast()));
-            _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_cvtepi32_ps(bytes));
-        }
-        lanes
+        unsafe { lanes(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(field.as_ptr().cast())))) }
     }
 
     #[inline(always)]
     fn signed_bytes(self, field: &[u8; ROWS]) -> Lanes {
-        let mut lanes = [0.0; ROWS];
         // SAFETY: as above.
-        unsafe {
-            let bytes = _mm512_cvtepi8_epi32(_mm_loadu_si128(field.as_ptr().cast()));
-            _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_cvtepi32_ps(bytes));
-        }
-        lanes
+        unsafe { lanes(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(field.as_ptr().cast())))) }
     }
+}
+
+/// # Safety
+/// The processor must have AVX-512.
+#[inline(always)]
+unsafe fn lanes(x: __m512) -> Lanes {
+    let mut lanes = [0.0; ROWS];
+    // SAFETY: the caller's promise; the array is as long as the register.
+    unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), x) };
+    lanes
 }
 
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]

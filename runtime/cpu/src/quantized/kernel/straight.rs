@@ -35,9 +35,8 @@ pub fn accumulate<S: Scheme>(tile: &[u8], x: &[Group], sums: &mut Lanes) {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-fn group<S: Scheme>(codes: &[u8], panel: &Panel, x: &Group, acc: __m512) -> __m512 {
-    let ahead = codes;
-    let codes = codes.as_chunks::<64>().0;
+fn group<S: Scheme>(stored: &[u8], panel: &Panel, x: &Group, acc: __m512) -> __m512 {
+    let codes = stored.as_chunks::<64>().0;
     let mut sums = [[_mm512_setzero_si512(); PLANES]; 2];
     for k in 0..8 {
         let w = vector::<S>(codes, k);
@@ -45,7 +44,7 @@ fn group<S: Scheme>(codes: &[u8], panel: &Panel, x: &Group, acc: __m512) -> __m5
             let x = _mm512_set1_epi32(quad(&x.codes[plane], k));
             sums[k / 4][plane] = _mm512_dpbusd_epi32(sums[k / 4][plane], w, x);
         }
-        prefetch_part(ahead, S::TILE_BYTES * GROUP / S::BLOCK_LEN, FAR_BYTES, k, 8);
+        prefetch_part(stored, S::BYTES_PER_GROUP, FAR_BYTES, k, 8);
     }
     let offset = i32::from(S::FORM.offset());
     let product = if let Form::OffsetOfHalves(_) = S::FORM {

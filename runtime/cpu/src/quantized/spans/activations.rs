@@ -1,6 +1,6 @@
 //! Activations in spans.
 
-use super::{LARGEST, PLANES, SPAN, STEP, STEPS, Spans, TOKENS};
+use super::{super::activations::ROUND, LARGEST, PLANES, SPAN, STEP, STEPS, Spans, TOKENS};
 use crate::{
     buffers::{Buffer, Buffers},
     level::{Level, compiled_per_level},
@@ -51,8 +51,6 @@ compiled_per_level!(put = quantize_token [] (x: &[f32], n_steps: usize, t: usize
 /// Makes `x` token `t` of `block`, in `n_steps` steps. NaN and infinity make the whole span NaN.
 #[inline(always)]
 fn quantize_token(x: &[f32], n_steps: usize, t: usize, block: &mut Block) {
-    /// Where the distance between two f32 is 1.
-    const ROUND: f32 = 1.5 * (1 << 23) as f32;
     let mut padded = [0.0; SPAN];
     padded[..x.len()].copy_from_slice(x);
     let padded = &padded[..n_steps * STEP];

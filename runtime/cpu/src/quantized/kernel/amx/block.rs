@@ -3,7 +3,10 @@
 use std::arch::x86_64::*;
 
 use super::{
-    super::{GROUP, PLANES},
+    super::{
+        super::activations::{LARGEST_CODE, ROUND},
+        GROUP, PLANES,
+    },
     TOKENS,
 };
 use crate::amx::is_available;
@@ -57,8 +60,6 @@ impl Block {
     /// Makes `x` the group of token `t`, in the steps of [`Group`](super::super::Group).
     #[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl")]
     fn put(&mut self, t: usize, x: &[f32; GROUP]) {
-        const ROUND: f32 = 1.5 * (1 << 23) as f32;
-        const LARGEST_CODE: f32 = 127.0 * 256.0;
         // SAFETY: the array is as long as both registers.
         let x = unsafe { [_mm512_loadu_ps(x.as_ptr()), _mm512_loadu_ps(x.as_ptr().add(16))] };
         let [a, b] = [_mm512_castps_si512(_mm512_abs_ps(x[0])), _mm512_castps_si512(_mm512_abs_ps(x[1]))];
