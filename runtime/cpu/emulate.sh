@@ -51,9 +51,9 @@ elif ! rustc --print target-libdir --target "$arm" | xargs test -d; then
 else
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     if build "$arm"; then
-        run qemu-aarch64-static cortex-a72 Neon
-        run qemu-aarch64-static neoverse-n1 NeonDotprod
-        run qemu-aarch64-static max NeonI8mm
+        run qemu-aarch64-static cortex-a72 neon
+        run qemu-aarch64-static neoverse-n1 neon-dotprod
+        run qemu-aarch64-static max neon-i8mm
     else
         failed="$failed\n  build for $arm"
     fi
@@ -61,8 +61,8 @@ fi
 
 if [ "$(uname -m)" = x86_64 ]; then
     if build x86_64-unknown-linux-gnu; then
-        run qemu-x86_64-static Nehalem Scalar
-        run qemu-x86_64-static max Avx2
+        run qemu-x86_64-static Nehalem scalar
+        run qemu-x86_64-static max avx2
     else
         failed="$failed\n  build for x86_64-unknown-linux-gnu"
     fi

@@ -251,7 +251,7 @@ const CELLS_PER_THREAD: usize = 4;
 
 /// Whether so many tokens of a sequence are for the matrix unit, if there is one.
 fn are_many(level: Level, n_tokens: usize) -> bool {
-    n_tokens >= MANY_TOKENS && level == Level::best() && wide::is_available()
+    n_tokens >= MANY_TOKENS && level == Level::current() && wide::is_available()
 }
 
 /// Bytes that a thread works in for `n_tokens` at once of sequences of up to `n_positions`, where these are many.

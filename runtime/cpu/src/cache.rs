@@ -301,7 +301,7 @@ impl Cache for CpuCache {
                     let values = bytes.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x));
                     row.iter_mut().zip(values).for_each(|(x, value)| *x = value);
                     let (k, v) = row.split_at(width);
-                    block.write(Level::best(), shape, at..at + 1, k, v);
+                    block.write(Level::current(), shape, at..at + 1, k, v);
                 }
             }
             layers.push(layer);
@@ -377,7 +377,7 @@ mod tests {
             for head in 0..n_heads {
                 let mut group = layer.block(p).group(shape, head, p % BLOCK / LANES);
                 if is_open {
-                    layer.close(Level::best(), head, &mut tiles);
+                    layer.close(Level::current(), head, &mut tiles);
                     group = &tiles;
                 }
                 let of_key = group.as_flattened().iter().map(|positions| positions[p % LANES]);
@@ -406,7 +406,7 @@ mod tests {
                     let (k, v): (Vec<_>, Vec<_>) = of_all.unzip();
                     written.extend(n..n + places.len());
                     n += places.len();
-                    block.write(Level::best(), shape, places, &k.concat(), &v.concat());
+                    block.write(Level::current(), shape, places, &k.concat(), &v.concat());
                 }
                 check(&layer, &written);
                 let mut copy = layer.without_blocks(left);

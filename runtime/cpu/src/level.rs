@@ -1,6 +1,8 @@
 //! Instruction sets.
 
-use std::sync::OnceLock;
+use std::{env, sync::OnceLock};
+
+use kinfolk_decoder::LoadError;
 
 #[cfg(target_arch = "x86_64")]
 use crate::amx;
@@ -8,6 +10,9 @@ use crate::amx;
 /// From so many tokens at a time on, of a pass or in attention of a sequence, a matrix unit may multiply in a coarser way: results are then no
 /// longer the bits of smaller passes.
 pub(crate) const MANY_TOKENS: usize = 32;
+
+/// The environment's variable that says which level to use, to measure the others or to find out whether one is at fault.
+const VARIABLE: &str = "KINFOLK_CPU_LEVEL";
 
 /// An instruction set the kernels have a version for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +83,50 @@ impl Level {
         vec![Level::Scalar]
     }
 
-    /// The best level of this processor.
-    pub fn best() -> Level {
-        static BEST: OnceLock<Level> = OnceLock::new();
-        *BEST.get_or_init(|| Self::available().last().copied().unwrap_or(Level::Scalar))
+    /// As [`VARIABLE`] says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => "avx-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Vnni => "avx512-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx => "amx",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDotprod => "neon-dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonI8mm => "neon-i8mm",
+        }
+    }
+
+    /// The level of this process: the best of its processor, or the one that [`VARIABLE`] names.
+    pub fn current() -> Level {
+        static CURRENT: OnceLock<Level> = OnceLock::new();
+        *CURRENT.get_or_init(|| Self::asked().ok().flatten().unwrap_or_else(Self::best))
+    }
+
+    /// The level that [`VARIABLE`] names, if it is set.
+    ///
+    /// # Errors
+    /// `Variable` if this processor has no level of that name.
+    pub fn asked() -> Result<Option<Level>, LoadError> {
+        let Some(name) = env::var_os(VARIABLE) else { return Ok(None) };
+        let levels = Self::available();
+        let named = levels.iter().copied().find(|level| name == level.name());
+        named.map(Some).ok_or_else(|| LoadError::Variable {
+            name: VARIABLE,
+            expected: levels.iter().map(|level| level.name()).collect::<Vec<_>>().join(", "),
+            found: name.to_string_lossy().into_owned(),
+        })
+    }
+
+    fn best() -> Level {
+        Self::available().last().copied().unwrap_or(Level::Scalar)
     }
 
     /// The level to multiply `n_tokens` with: one has nothing to share with others.

@@ -174,7 +174,7 @@ impl CpuModel {
             team,
             timers: Timers::new(context.profile),
             pool: Pool::new(),
-            level: Level::best(),
+            level: Level::current(),
             embedding,
             ropes,
             layers,

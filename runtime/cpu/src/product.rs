@@ -45,7 +45,7 @@ impl Product {
     }
 }
 
-/// The instruction sets that products have a version for on this processor, the best last.
-pub fn levels() -> Vec<String> {
-    Level::available().iter().map(|level| format!("{level:?}")).collect()
+/// The instruction sets that products have a version for on this processor, the best last, as `KINFOLK_CPU_LEVEL` names them.
+pub fn levels() -> Vec<&'static str> {
+    Level::available().into_iter().map(Level::name).collect()
 }

@@ -67,7 +67,7 @@ mod tests {
         let rotation = Rotation::new(&rope, positions.iter().map(|p| (*p, &frequencies)));
         let mut x = x.to_vec();
         for (token, row) in x.chunks_exact_mut(6).enumerate() {
-            rotation.apply(Level::best(), token, row, 6);
+            rotation.apply(Level::current(), token, row, 6);
         }
         x
     }

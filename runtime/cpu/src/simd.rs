@@ -1,8 +1,11 @@
 //! The inner products everything else is made of.
 //!
 //! One generic body in plain Rust that the compiler turns into vector code, compiled once for the baseline and once for each wider
-//! instruction set of x86-64; which one runs is decided by the processor. Every product is summed in running sums, one per lane,
+//! instruction set of x86-64; which one runs is the process's level. Every product is summed in running sums, one per lane,
 //! then pairwise. The number of lanes, and so the last bits of a sum, depends on the instruction set, and on nothing else.
+
+#[cfg(target_arch = "x86_64")]
+use crate::level::Level;
 
 /// `rows[r] · x` for four rows, so that each load of `x` serves four products.
 pub(crate) fn dot4(rows: [&[f32]; 4], x: &[f32]) -> [f32; 4] {
@@ -21,14 +24,12 @@ pub(crate) fn axpy(a: f32, x: &[f32], y: &mut [f32]) {
 
 #[cfg(target_arch = "x86_64")]
 fn dispatch<const N: usize>(rows: [&[f32]; N], x: &[f32]) -> [f32; N] {
-    if is_x86_feature_detected!("avx512f") {
-        // SAFETY: the instruction set was just found on this processor.
-        unsafe { products_avx512(rows, x) }
-    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: the instruction sets were just found on this processor.
-        unsafe { products_avx2(rows, x) }
-    } else {
-        products::<N, 8, false>(rows, x)
+    match Level::current() {
+        // SAFETY: a level is only made where the processor has its instruction sets.
+        Level::Avx512Vnni | Level::Amx => unsafe { products_avx512(rows, x) },
+        // SAFETY: as above.
+        Level::Avx2 | Level::AvxVnni => unsafe { products_avx2(rows, x) },
+        Level::Scalar => products::<N, 8, false>(rows, x),
     }
 }
 

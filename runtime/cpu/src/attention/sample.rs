@@ -28,7 +28,7 @@ pub(super) fn cached(shape: KvShape, k: &[f32], v: &[f32]) -> LayerCache {
     for (block, places) in cache.grow(k.len() / len) {
         let rows = first * len..(first + places.len()) * len;
         first += places.len();
-        block.write(Level::best(), shape, places, &k[rows.clone()], &v[rows]);
+        block.write(Level::current(), shape, places, &k[rows.clone()], &v[rows]);
     }
     cache
 }

@@ -127,7 +127,7 @@ impl Block {
     /// Opens a group that was closed.
     pub(super) fn open(&mut self, shape: KvShape, group: usize) {
         for head in 0..shape.n_heads {
-            turn(Level::best(), self.group_mut(shape, head, group));
+            turn(Level::current(), self.group_mut(shape, head, group));
         }
     }
 

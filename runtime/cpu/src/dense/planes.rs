@@ -39,7 +39,7 @@ impl<'t> Planes<'t> {
         team.for_each_chunk(&mut tiles, n_steps, |i, tiles| {
             let first = i * TOKENS;
             let last = (first + TOKENS).min(n_tokens);
-            split_tokens(Level::best(), &x[first * n_cols..last * n_cols], n_cols, tiles);
+            split_tokens(Level::current(), &x[first * n_cols..last * n_cols], n_cols, tiles);
         });
         Planes { n_tokens, n_steps, tiles }
     }

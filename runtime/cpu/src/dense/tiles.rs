@@ -83,7 +83,7 @@ impl Tiles {
             rows[..n_rows].iter_mut().zip(first..).for_each(|(to, r)| *to = row(r));
             pack(stored, &rows[..n_rows], out);
         });
-        Ok(Some(Tiles { stored, level: Level::best(), n_rows, n_cols, bytes }))
+        Ok(Some(Tiles { stored, level: Level::current(), n_rows, n_cols, bytes }))
     }
 
     /// Bytes in memory, less the at most four lines behind a last strip.

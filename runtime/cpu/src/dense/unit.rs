@@ -37,7 +37,7 @@ pub(super) const N_STEPS: usize = STRIPS * STEPS;
 /// Bytes that a thread works in for products with a matrix on a unit, if there is one.
 pub(crate) fn panel_bytes(dtype: Dtype, n_rows: usize, n_cols: usize) -> u64 {
     let on_unit = stored(dtype).is_some_and(|stored| stored != Stored::F32 && !is_in_steps(stored, n_rows, n_cols));
-    if on_unit && matrix::is_for(Level::best(), usize::MAX) { (N_STEPS * size_of::<Step>()) as u64 } else { 0 }
+    if on_unit && matrix::is_for(Level::current(), usize::MAX) { (N_STEPS * size_of::<Step>()) as u64 } else { 0 }
 }
 
 /// Whether all weights are stored as the unit reads them.
@@ -228,7 +228,7 @@ mod tests {
             {
                 let (x, bias) = (numbers(n_tokens * n_cols), numbers(n_rows));
                 for bias in [None, Some(&bias[..])] {
-                    let (tiles, weights) = matrix(Level::best(), dtype, &numbers(n_rows * n_cols), n_rows, n_cols);
+                    let (tiles, weights) = matrix(Level::current(), dtype, &numbers(n_rows * n_cols), n_rows, n_cols);
                     let found = products(&tiles, &team, &x, bias);
                     for (x, found) in x.chunks(n_cols).zip(found.chunks(n_rows)) {
                         for (row, (w, found)) in weights.chunks(n_cols).zip(found).enumerate() {
@@ -270,7 +270,7 @@ mod tests {
         for dtype in TYPES {
             // Two groups of strips, two runs of steps and two blocks of tokens, the last of each not whole.
             let (n_rows, n_cols, n_tokens) = (300, 1100, 45);
-            let (tiles, _) = matrix(Level::best(), dtype, &numbers(n_rows * n_cols), n_rows, n_cols);
+            let (tiles, _) = matrix(Level::current(), dtype, &numbers(n_rows * n_cols), n_rows, n_cols);
             let x = numbers(n_tokens * n_cols);
             let together = products(&tiles, &three, &x, None);
             for n in [7, 32, 37] {
@@ -302,7 +302,7 @@ mod tests {
         let team = Team::new(1);
         let (n_rows, n_cols) = (32, 64);
         for dtype in TYPES {
-            let (tiles, _) = matrix(Level::best(), dtype, &vec![1.5; n_rows * n_cols], n_rows, n_cols);
+            let (tiles, _) = matrix(Level::current(), dtype, &vec![1.5; n_rows * n_cols], n_rows, n_cols);
             let mut x = vec![1.0; 3 * n_cols];
             (x[5], x[n_cols + 5]) = (f32::NAN, f32::NEG_INFINITY);
             let found = products(&tiles, &team, &x, None);
@@ -313,7 +313,7 @@ mod tests {
             assert!(found[2 * n_rows..].iter().all(|y| *y == 96.0), "{dtype}");
         }
         let least = f16::from_bits(1).to_f32();
-        let (tiles, _) = matrix(Level::best(), Dtype::F16, &vec![least; n_rows * n_cols], n_rows, n_cols);
+        let (tiles, _) = matrix(Level::current(), Dtype::F16, &vec![least; n_rows * n_cols], n_rows, n_cols);
         let found = products(&tiles, &team, &vec![1.0; n_cols], None);
         assert!(found.iter().all(|y| *y == 64.0 * least), "{found:?}");
     }

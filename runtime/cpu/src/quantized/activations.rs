@@ -86,7 +86,7 @@ impl<'t> Codes<'t> {
 const CHUNK: usize = 64;
 
 fn quantize<'t>(team: &'t Team, x: &[f32]) -> Buffer<'t, Group> {
-    let level = Level::best();
+    let level = Level::current();
     let mut groups = team.quantized.groups.take(x.len() / GROUP, Group::NONE);
     team.for_each_chunk(&mut groups, CHUNK, |chunk, groups| {
         let x = &x[chunk * CHUNK * GROUP..][..groups.len() * GROUP];

@@ -32,7 +32,7 @@ pub(crate) use tiles::{Projection, Tiles, forward_all, tile_bytes};
 /// Bytes that a thread works in for products of `n_tokens` with a matrix on a matrix unit, if there is one and a kernel for the type.
 pub(crate) fn panel_bytes(dtype: Dtype, n_rows: usize, n_tokens: usize) -> u64 {
     #[cfg(target_arch = "x86_64")]
-    if tile_bytes(dtype, n_rows, dtype.block_len()).is_some() && spans::is_for(Level::best(), n_tokens) {
+    if tile_bytes(dtype, n_rows, dtype.block_len()).is_some() && spans::is_for(Level::current(), n_tokens) {
         return spans::scratch_bytes(n_rows, n_tokens);
     }
     let _ = (dtype, n_rows, n_tokens);

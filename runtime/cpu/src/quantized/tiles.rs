@@ -93,7 +93,7 @@ impl Tiles {
                 with_scheme!(dtype, S => pack_row::<S>(stored, lane, out), ());
             }
         });
-        Ok(Some(Tiles { dtype, level: Level::best(), n_rows, n_cols, bytes }))
+        Ok(Some(Tiles { dtype, level: Level::current(), n_rows, n_cols, bytes }))
     }
 
     /// Bytes in memory.

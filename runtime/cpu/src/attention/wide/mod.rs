@@ -30,9 +30,10 @@ use crate::{
     level::{Level, MANY_TOKENS},
 };
 
-/// Whether this processor has what it takes.
+/// Whether this processor has what it takes, and may use it.
 pub(super) fn is_available() -> bool {
-    amx::multiplies_bf16()
+    Level::current() == Level::Amx
+        && amx::multiplies_bf16()
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
@@ -133,7 +134,7 @@ impl Workspace {
     fn attend_with(&mut self, unit: &Unit, keys: &Keys<'_>, position: usize, queries: &mut Cell<'_>) {
         let head_dim = keys.cache.shape().head_dim;
         self.take(queries, head_dim, keys.scores);
-        keys.cache.close(Level::best(), keys.head, &mut self.last);
+        keys.cache.close(Level::current(), keys.head, &mut self.last);
         let n_tiles = queries.n_tokens().div_ceil(SIDE);
         let seen = (position + 1).saturating_sub(keys.window)..position + queries.n_tokens();
         let n_blocks = blocks_laid_out(head_dim);
@@ -324,7 +325,7 @@ mod tests {
             work.queries.set(head_dim, out.chunks_exact(head_dim).map(|q| (q, seen.clone())));
             let mut mixture = segment::Mixture::within(&mut memory, group, width);
             let Keys { scores, cache, head, .. } = *keys;
-            work.attend(Level::best(), scores, &segment::Keys { cache, head, positions: 0..end }, None, &mut mixture);
+            work.attend(Level::current(), scores, &segment::Keys { cache, head, positions: 0..end }, None, &mut mixture);
             segment::write_rows(&memory, group, 0, out, head_dim);
         }
         out

@@ -29,7 +29,7 @@ pub(in super::super) fn quantize<'t>(
     x: &[f32],
     n_cols: usize,
 ) -> Buffer<'t, Block> {
-    let level = Level::best();
+    let level = Level::current();
     let n_tokens = x.len() / n_cols;
     let n_blocks = n_tokens.div_ceil(TOKENS);
     let spans = Spans::of(n_cols);
