@@ -142,8 +142,8 @@ impl Level {
 
 /// Defines `name(level, arguments)`, which runs the plain Rust function `body` compiled for the level's instruction set.
 macro_rules! compiled_per_level {
-    ($name:ident = $body:ident [$($generic:ident: $bound:ident),*] ($($arg:ident: $type:ty),*)) => {
-        fn $name<$($generic: $bound),*>(level: $crate::level::Level, $($arg: $type),*) {
+    ($visibility:vis $name:ident = $body:ident [$($generic:ident: $bound:ident),*] ($($arg:ident: $type:ty),*)) => {
+        $visibility fn $name<$($generic: $bound),*>(level: $crate::level::Level, $($arg: $type),*) {
             use $crate::level::Level;
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]

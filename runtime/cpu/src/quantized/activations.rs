@@ -30,6 +30,8 @@ pub(super) const PLANES: usize = 2;
 pub(crate) struct Codes<'t> {
     groups: OnceCell<Buffer<'t, Group>>,
     #[cfg(target_arch = "x86_64")]
+    words: OnceCell<Buffer<'t, Words>>,
+    #[cfg(target_arch = "x86_64")]
     blocks: OnceCell<Buffer<'t, amx::Block>>,
     #[cfg(target_arch = "x86_64")]
     spans: OnceCell<Buffer<'t, spans::Block>>,
@@ -39,6 +41,8 @@ pub(crate) struct Codes<'t> {
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     groups: Buffers<Group>,
+    #[cfg(target_arch = "x86_64")]
+    words: Buffers<Words>,
     #[cfg(target_arch = "x86_64")]
     blocks: Buffers<amx::Block>,
     #[cfg(target_arch = "x86_64")]
@@ -63,10 +67,30 @@ pub(super) struct Group {
     pub codes: [[i8; GROUP]; PLANES],
 }
 
+/// The same as words.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
+pub(super) struct Words {
+    pub scale: f32,
+    /// `scale · Σ codes`
+    pub scaled_sum: f32,
+    /// `Σ codes` of the first and the second 16.
+    pub sums: [i32; 2],
+    /// Of four columns at a time the first and third, then the second and fourth.
+    codes: [i16; GROUP],
+}
+
 impl<'t> Codes<'t> {
     /// `[tokens, groups]` of `x`, which is the same in every call.
     pub(super) fn groups(&self, team: &'t Team, x: &[f32]) -> &[Group] {
-        self.groups.get_or_init(|| quantize(team, x))
+        self.groups.get_or_init(|| quantize(team, &team.quantized.groups, Group::NONE, x, Group::fill))
+    }
+
+    /// As [`groups`](Self::groups).
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn words(&self, team: &'t Team, x: &[f32]) -> &[Words] {
+        self.words.get_or_init(|| quantize(team, &team.quantized.words, Words::NONE, x, Words::fill))
     }
 
     /// `[blocks of 8 tokens, groups]` of `x`, rows of `n_cols`, which is the same in every call. The last block is filled up with zeros.
@@ -85,12 +109,16 @@ impl<'t> Codes<'t> {
 /// Groups quantised at a time by one thread: less is not worth waking another for.
 const CHUNK: usize = 64;
 
-fn quantize<'t>(team: &'t Team, x: &[f32]) -> Buffer<'t, Group> {
-    let level = Level::current();
-    let mut groups = team.quantized.groups.take(x.len() / GROUP, Group::NONE);
+fn quantize<'t, T: Copy + Send + Sync>(
+    team: &'t Team,
+    buffers: &'t Buffers<T>,
+    none: T,
+    x: &[f32],
+    fill: fn(Level, &[f32], &mut [T]),
+) -> Buffer<'t, T> {
+    let mut groups = buffers.take(x.len() / GROUP, none);
     team.for_each_chunk(&mut groups, CHUNK, |chunk, groups| {
-        let x = &x[chunk * CHUNK * GROUP..][..groups.len() * GROUP];
-        Group::fill(level, x, groups);
+        fill(Level::current(), &x[chunk * CHUNK * GROUP..][..groups.len() * GROUP], groups);
     });
     groups
 }
@@ -107,7 +135,7 @@ fn quantize_blocks<'t>(team: &'t Team, x: &[f32], n_cols: usize) -> Buffer<'t, a
 }
 
 impl Group {
-    const NONE: Group = Group { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [[0; GROUP]; PLANES] };
+    pub const NONE: Group = Group { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [[0; GROUP]; PLANES] };
 
     /// Quantises `x` into as many `groups` as it fills.
     pub fn fill(level: Level, x: &[f32], groups: &mut [Group]) {
@@ -119,38 +147,75 @@ impl Group {
 #[inline(always)]
 fn each(x: &[f32], groups: &mut [Group]) {
     for (x, group) in x.as_chunks().0.iter().zip(groups) {
-        *group = Group::quantized(x);
+        let (scale, codes) = codes(x);
+        let mut planes = [[0i8; GROUP]; PLANES];
+        for i in 0..GROUP {
+            let high = (codes[i] + 128) >> 8;
+            (planes[0][i], planes[1][i]) = (high as i8, (codes[i] - (high << 8)) as i8);
+        }
+        let sums = sums(&codes);
+        *group = Group { scale, scaled_sum: scale * (sums[0] + sums[1]) as f32, sums, codes: planes };
     }
 }
 
-impl Group {
-    /// NaN and infinity make the whole group NaN.
-    #[inline(always)]
-    fn quantized(x: &[f32; GROUP]) -> Self {
-        // Without its sign a float orders like its bits, NaN above all.
-        let largest = x.iter().fold(0, |max, v| max.max(v.to_bits() & 0x7fff_ffff));
-        let largest = f32::from_bits(largest);
-        let (scale, kept) = if largest < f32::INFINITY { (largest / LARGEST_CODE, !0) } else { (f32::NAN, 0) };
-        // Below this, the reciprocal of a scale overflows; such a group is as good as zero.
-        let inverse = if largest > 1e-30 { LARGEST_CODE / largest } else { 0.0 };
-        // Loops of one kind of step each, which the compiler makes vectors of.
-        let mut whole = [0i32; GROUP];
-        for i in 0..GROUP {
-            // The sum's last bit stands for 1.
-            whole[i] = ((x[i] * inverse + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32) & kept;
-        }
-        let mut codes = [[0i8; GROUP]; PLANES];
-        for i in 0..GROUP {
-            let high = (whole[i] + 128) >> 8;
-            // Not -128, whose opposite is no i8, which kernels may need. The step that this loses is the finer one.
-            let low = (whole[i] - (high << 8)).max(-127);
-            (codes[0][i], codes[1][i]) = (high as i8, low as i8);
-            whole[i] = (high << 8) + low;
-        }
-        let halves: &[[i32; GROUP / 2]] = whole.as_chunks().0;
-        let sums = [halves[0].iter().sum(), halves[1].iter().sum::<i32>()];
-        Group { scale, scaled_sum: scale * (sums[0] + sums[1]) as f32, sums, codes }
+#[cfg(target_arch = "x86_64")]
+impl Words {
+    pub const NONE: Words = Words { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [0; GROUP] };
+
+    /// Quantises `x` into as many `groups` as it fills.
+    pub fn fill(level: Level, x: &[f32], groups: &mut [Words]) {
+        run(level, x, groups);
+        compiled_per_level!(run = each_of_words [] (x: &[f32], groups: &mut [Words]));
     }
+
+    /// The `k`-th pair of codes as the processor's 32-bit integer.
+    #[inline(always)]
+    pub fn pair(&self, k: usize) -> i32 {
+        let [first, second] = self.codes.as_chunks::<2>().0[k];
+        i32::from(first as u16) | i32::from(second) << 16
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn each_of_words(x: &[f32], groups: &mut [Words]) {
+    for (x, group) in x.as_chunks().0.iter().zip(groups) {
+        let (scale, codes) = codes(x);
+        let words = codes.map(|code| code as i16);
+        let words = std::array::from_fn(|i| words[i & !3 | [0, 2, 1, 3][i & 3]]);
+        let sums = sums(&codes);
+        *group = Words { scale, scaled_sum: scale * (sums[0] + sums[1]) as f32, sums, codes: words };
+    }
+}
+
+/// Of the first and the second 16.
+#[inline(always)]
+fn sums(codes: &[i32; GROUP]) -> [i32; 2] {
+    let halves: &[[i32; GROUP / 2]] = codes.as_chunks().0;
+    [halves[0].iter().sum(), halves[1].iter().sum()]
+}
+
+/// The scale and the codes of `x`. NaN and infinity make the scale NaN.
+#[inline(always)]
+fn codes(x: &[f32; GROUP]) -> (f32, [i32; GROUP]) {
+    // Without its sign a float orders like its bits, NaN above all.
+    let largest = x.iter().fold(0, |max, v| max.max(v.to_bits() & 0x7fff_ffff));
+    let largest = f32::from_bits(largest);
+    let (scale, kept) = if largest < f32::INFINITY { (largest / LARGEST_CODE, !0) } else { (f32::NAN, 0) };
+    // Below this, the reciprocal of a scale overflows; such a group is as good as zero.
+    let inverse = if largest > 1e-30 { LARGEST_CODE / largest } else { 0.0 };
+    // Loops of one kind of step each, which the compiler makes vectors of.
+    let mut codes = [0i32; GROUP];
+    for i in 0..GROUP {
+        // The sum's last bit stands for 1.
+        codes[i] = ((x[i] * inverse + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32) & kept;
+    }
+    for code in &mut codes {
+        // Its low byte not -128, whose opposite is no i8, which kernels may need. The step that this loses is the finer one.
+        let low = *code - ((*code + 128) >> 8 << 8);
+        *code += i32::from(low == -128);
+    }
+    (scale, codes)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Scales and minima that several schemes lay out alike, and the fields they are made of: each holds a value of all 16 rows.
 
-use super::scheme::{Header, Lanes, Panel, ROWS, Read, bytes};
+use super::scheme::{Header, Lanes, ROWS, Read, Scaling, bytes};
 use crate::f16::f16_to_f32;
 
 /// `d 2 x 16`, from the first two bytes of a block.
@@ -23,8 +23,8 @@ impl Header for Scale {
     }
 
     #[inline(always)]
-    fn unpack(_header: &[u8], d: &Lanes, _group: usize, panel: &mut Panel, _read: impl Read) {
-        panel.scales[0] = *d;
+    fn unpack(_header: &[u8], d: &Lanes, _group: usize, scaling: &mut Scaling, _read: impl Read) {
+        scaling.scales[0] = *d;
     }
 }
 
@@ -43,8 +43,8 @@ impl Header for ScaleAndMinimum {
     }
 
     #[inline(always)]
-    fn unpack(_header: &[u8], [d, m]: &[Lanes; 2], _group: usize, panel: &mut Panel, _read: impl Read) {
-        (panel.scales[0], panel.minima) = (*d, *m);
+    fn unpack(_header: &[u8], [d, m]: &[Lanes; 2], _group: usize, scaling: &mut Scaling, _read: impl Read) {
+        (scaling.scales[0], scaling.minima) = (*d, *m);
     }
 }
 

@@ -9,7 +9,7 @@ use std::array;
 use super::{
     activations::GROUP,
     header::copy_f16,
-    scheme::{Form, Header, Lanes, Panel, ROWS, Read, Scheme, bytes},
+    scheme::{Form, Header, Lanes, ROWS, Read, Scaling, Scheme, bytes},
 };
 
 pub(super) struct Q6K;
@@ -53,11 +53,11 @@ impl Header for OfHalves {
     }
 
     #[inline(always)]
-    fn unpack(header: &[u8], d: &Lanes, group: usize, panel: &mut Panel, read: impl Read) {
+    fn unpack(header: &[u8], d: &Lanes, group: usize, scaling: &mut Scaling, read: impl Read) {
         for half in 0..2 {
             let scales = read.signed_bytes(bytes(header, SCALES + (2 * group + half) * ROWS));
             for row in 0..ROWS {
-                panel.scales[half][row] = d[row] * scales[row];
+                scaling.scales[half][row] = d[row] * scales[row];
             }
         }
     }

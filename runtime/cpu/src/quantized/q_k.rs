@@ -11,7 +11,7 @@ use std::array;
 use super::{
     activations::GROUP,
     header::ScaleAndMinimum,
-    scheme::{Form, Header, Lanes, Panel, ROWS, Read, Scheme, bytes},
+    scheme::{Form, Header, Lanes, ROWS, Read, Scaling, Scheme, bytes},
 };
 
 pub(super) struct Q4K;
@@ -75,12 +75,12 @@ impl Header for OfGroups {
     }
 
     #[inline(always)]
-    fn unpack(header: &[u8], [d, m]: &[Lanes; 2], group: usize, panel: &mut Panel, read: impl Read) {
+    fn unpack(header: &[u8], [d, m]: &[Lanes; 2], group: usize, scaling: &mut Scaling, read: impl Read) {
         let scales = read.bytes(bytes(header, SCALES + group * ROWS));
         let minima = read.bytes(bytes(header, MINIMA + group * ROWS));
         for row in 0..ROWS {
-            panel.scales[0][row] = d[row] * scales[row];
-            panel.minima[row] = -(m[row] * minima[row]);
+            scaling.scales[0][row] = d[row] * scales[row];
+            scaling.minima[row] = -(m[row] * minima[row]);
         }
     }
 }

@@ -16,14 +16,25 @@ pub(super) type Lanes = [f32; ROWS];
 pub(super) struct Panel {
     /// Byte `4 r + c` of vector `k` is row `r`, column `4 k + c`.
     pub codes: [[u8; 64]; 8],
+    pub scaling: Scaling,
+}
+
+impl Panel {
+    pub const EMPTY: Panel = Panel { codes: [[0; 64]; 8], scaling: Scaling::NONE };
+}
+
+/// What codes of 32 columns of 16 rows stand for.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Scaling {
     /// Scales of the columns, or of each half of them.
     pub scales: [Lanes; 2],
     /// What is added to every weight.
     pub minima: Lanes,
 }
 
-impl Panel {
-    pub const EMPTY: Panel = Panel { codes: [[0; 64]; 8], scales: [[0.0; ROWS]; 2], minima: [0.0; ROWS] };
+impl Scaling {
+    pub const NONE: Scaling = Scaling { scales: [[0.0; ROWS]; 2], minima: [0.0; ROWS] };
 }
 
 /// How codes stand for weights.
@@ -90,7 +101,7 @@ pub(super) trait Header {
     fn fields(header: &[u8], read: impl Read) -> Self::Fields;
 
     /// Scales and minima of 32 columns, in the arithmetic of the dequantiser.
-    fn unpack(header: &[u8], fields: &Self::Fields, group: usize, panel: &mut Panel, read: impl Read);
+    fn unpack(header: &[u8], fields: &Self::Fields, group: usize, scaling: &mut Scaling, read: impl Read);
 }
 
 /// How numbers of a header become f32.
@@ -139,14 +150,20 @@ pub(super) fn bytes<const N: usize>(block: &[u8], at: usize) -> &[u8; N] {
     block[at..].first_chunk().expect("a whole block")
 }
 
-/// Unpacks group `group` of `tile`.
+/// Unpacks group `group` of `tile`: gives the vectors of codes to `put`, with their number.
 #[inline(always)]
-pub(super) fn unpack<S: Scheme>(tile: &[u8], fields: &<S::Header as Header>::Fields, group: usize, panel: &mut Panel) {
+pub(super) fn unpack<S: Scheme>(
+    tile: &[u8],
+    fields: &<S::Header as Header>::Fields,
+    group: usize,
+    scaling: &mut Scaling,
+    mut put: impl FnMut(usize, [u8; 64]),
+) {
     let (header, groups) = tile.split_at(S::Header::BYTES);
-    S::Header::unpack(header, fields, group, panel, Portable);
+    S::Header::unpack(header, fields, group, scaling, Portable);
     let vectors = groups[group * S::GROUP_BYTES..][..S::GROUP_BYTES].as_chunks::<64>().0;
     if S::BITS == 8 {
-        panel.codes.copy_from_slice(vectors);
+        vectors.iter().enumerate().for_each(|(k, codes)| put(k, *codes));
         return;
     }
     let (high, low) = vectors.split_at(S::BITS - 4);
@@ -162,7 +179,7 @@ pub(super) fn unpack<S: Scheme>(tile: &[u8], fields: &<S::Header as Header>::Fie
                 };
                 codes[i] = low[i] >> shift & 15 | high;
             }
-            panel.codes[k] = codes;
+            put(k, codes);
         }
     }
 }

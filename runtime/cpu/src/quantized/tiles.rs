@@ -11,8 +11,6 @@ use std::{cell::RefCell, ops::Range};
 use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
-#[cfg(target_arch = "x86_64")]
-use super::spans;
 use super::{
     activations::{GROUP, Group},
     header::Portable,
@@ -24,13 +22,15 @@ use super::{
     q8::Q8_0,
     scheme::{self, Form, Header, Panel, ROWS, Scheme},
 };
+#[cfg(target_arch = "x86_64")]
+use super::{kernel::words, spans};
 use crate::{
     activations::Activations,
     arena::{Arena, Bytes},
     columns::Columns,
     level::{Level, compiled_per_level},
     rows::StoredRows,
-    team::Team,
+    team::{Team, share},
 };
 
 /// `$body` with `$S` the scheme of `$dtype`, `$none` for types without one.
@@ -52,13 +52,10 @@ macro_rules! with_scheme {
 
 #[cfg(target_arch = "x86_64")]
 mod few;
+mod many;
 
-/// Groups unpacked at a time: with two tiles about 22 KiB, which stay in the first-level cache beside the tokens' groups. Half
-/// as many for few tokens, whose sums cost little to take up again.
-const PANEL_GROUPS: usize = 16;
-
-/// Few tokens, at most.
-const FEW: usize = 16;
+use many::Many;
+pub(super) use many::Unpacked;
 
 /// A quantised matrix in the kernels' layout.
 #[derive(Debug)]
@@ -130,8 +127,8 @@ impl Tiles {
     }
 
     /// Unpacks groups of a tile of rows from `first` on, as many as `panels` has.
-    pub(super) fn unpack(&self, tile: usize, first: usize, panels: &mut [Panel]) {
-        with_scheme!(self.dtype, S => unpack_panels::<S>(self.level, self.tile(tile), first, panels), ());
+    pub(super) fn unpack(&self, tile: usize, first: usize, panels: &mut [impl Unpacked]) {
+        with_scheme!(self.dtype, S => many::unpack::<S, _>(self.level, self.tile(tile), first, panels), ());
     }
 
     /// Decodes row `r` into `out`, `[n_cols]`: the same f32 as the dequantiser of the weights' type gives.
@@ -144,9 +141,9 @@ impl Tiles {
             for (column, out) in out.iter_mut().enumerate() {
                 let code = f32::from(panel.codes[column / 4][4 * row + column % 4]);
                 *out = match form {
-                    Form::Offset(offset) => panel.scales[0][row] * (code - f32::from(offset)),
-                    Form::OffsetOfHalves(offset) => panel.scales[column / 16][row] * (code - f32::from(offset)),
-                    Form::Minimum => panel.scales[0][row] * code + panel.minima[row],
+                    Form::Offset(offset) => panel.scaling.scales[0][row] * (code - f32::from(offset)),
+                    Form::OffsetOfHalves(offset) => panel.scaling.scales[column / 16][row] * (code - f32::from(offset)),
+                    Form::Minimum => panel.scaling.scales[0][row] * code + panel.scaling.minima[row],
                 };
             }
         }
@@ -157,83 +154,25 @@ impl Tiles {
     /// # Cost
     /// Reads every weight once, whatever the number of tokens.
     pub fn forward<'t>(&self, team: &'t Team, x: &Activations<'_, 't>, bias: Option<&[f32]>, out: &mut [f32]) {
-        let (form, n_groups, n_tokens) = (self.form(), self.n_groups(), x.x.len() / self.n_cols.max(1));
+        let n_tokens = x.x.len() / self.n_cols.max(1);
         let level = self.level.for_tokens(n_tokens);
         #[cfg(target_arch = "x86_64")]
         if spans::is_for(level, n_tokens) {
-            return self.forward_in_spans(
-                team,
-                x.codes.spans(team, x.x, self.n_cols),
-                bias,
-                &Columns::new(out, self.n_rows),
-            );
+            let x = x.codes.spans(team, x.x, self.n_cols);
+            return self.forward_in_spans(team, x, bias, &Columns::new(out, self.n_rows));
         }
         #[cfg(target_arch = "x86_64")]
-        if few::has_kernel(level, n_tokens) {
+        if few::has_kernel(self, n_tokens) {
             return few::forward(team, x, [Projection { tiles: self, bias, out }]);
         }
         let out = &Columns::new(out, self.n_rows);
+        #[cfg(target_arch = "x86_64")]
+        if words::is_for(level) {
+            let x = x.codes.words(team, x.x);
+            return Many::<words::Panel> { tiles: self, level, x, bias, out }.forward(team);
+        }
         let x = x.codes.groups(team, x.x);
-        self.for_each_pair(team, |pairs, scratch| {
-            for tiles in pairs {
-                self.tiles(tiles, bias, out, scratch, |panels, groups, sums| {
-                    for (x, sums) in x.chunks(TOKENS * n_groups).zip(sums.chunks_mut(TOKENS)) {
-                        let mut tokens: [&[Group]; TOKENS] = [&[]; TOKENS];
-                        let mut n = 0;
-                        for (token, x) in tokens.iter_mut().zip(x.chunks(n_groups)) {
-                            *token = &x[groups.clone()];
-                            n += 1;
-                        }
-                        kernel::accumulate(level, form, panels, &tokens[..n], sums);
-                    }
-                });
-            }
-        });
-    }
-
-    /// Calls `work` on each thread with the tiles that are its own, as many at a time as a kernel takes.
-    fn for_each_pair(&self, team: &Team, work: impl Fn(&mut dyn Iterator<Item = Range<usize>>, &mut Scratch) + Sync) {
-        team.for_each_range(self.n_pairs(), |pairs| {
-            let mut tiles = pairs.map(|pair| pair * TILES..((pair + 1) * TILES).min(self.n_tiles()));
-            SCRATCH.with_borrow_mut(|scratch| work(&mut tiles, scratch));
-        });
-    }
-
-    /// The products of `tiles` with every token: `accumulate` adds those of unpacked panels with some groups of every token to the tokens' sums.
-    ///
-    /// Of one output no other thread may hold these rows.
-    fn tiles(
-        &self,
-        tiles: Range<usize>,
-        bias: Option<&[f32]>,
-        out: &Columns<'_>,
-        Scratch { panels, sums }: &mut Scratch,
-        accumulate: impl Fn(&[&[Panel]], Range<usize>, &mut [Sums]),
-    ) {
-        let n_groups = self.n_groups();
-        let rows = tiles.start * ROWS..(tiles.end * ROWS).min(self.n_rows);
-        let mut first: Sums = [[0.0; ROWS]; TILES];
-        if let Some(bias) = bias {
-            copy(&bias[rows.clone()], first.as_flattened_mut());
-        }
-        sums.clear();
-        sums.resize(out.n_tokens(), first);
-        panels.resize(TILES * PANEL_GROUPS, Panel::EMPTY);
-        // Runs of nearly equal length: the last would otherwise be a short one.
-        let n_runs = n_groups.div_ceil(if out.n_tokens() > FEW { PANEL_GROUPS } else { PANEL_GROUPS / 2 });
-        for run in 0..n_runs {
-            let groups = n_groups * run / n_runs..n_groups * (run + 1) / n_runs;
-            for (tile, panels) in tiles.clone().zip(panels.chunks_exact_mut(PANEL_GROUPS)) {
-                self.unpack(tile, groups.start, &mut panels[..groups.len()]);
-            }
-            let (a, b) = panels.split_at(PANEL_GROUPS);
-            let panels = [&a[..groups.len()], &b[..groups.len()]];
-            accumulate(&panels[..tiles.len()], groups, sums);
-        }
-        for (token, sums) in sums.iter().enumerate() {
-            // SAFETY: the caller has these rows to itself.
-            copy(sums.as_flattened(), unsafe { out.part(token, rows.clone()) });
-        }
+        Many::<Panel> { tiles: self, level, x, bias, out }.forward(team);
     }
 }
 
@@ -262,14 +201,23 @@ pub(crate) fn forward_all<'t, const N: usize>(
 }
 
 /// What a thread works with. One for the life of the thread, so that no product allocates.
-struct Scratch {
+pub(super) struct Scratch {
     panels: Vec<Panel>,
+    #[cfg(target_arch = "x86_64")]
+    words: Vec<words::Panel>,
     /// One for each token.
     sums: Vec<Sums>,
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { panels: Vec::new(), sums: Vec::new() }) };
+    static SCRATCH: RefCell<Scratch> = const {
+        RefCell::new(Scratch {
+            panels: Vec::new(),
+            #[cfg(target_arch = "x86_64")]
+            words: Vec::new(),
+            sums: Vec::new(),
+        })
+    };
 }
 
 /// As much as both have. That of whole tiles is a few moves of registers and not a call.
@@ -291,30 +239,6 @@ pub(super) fn copy(from: &[f32], to: &mut [f32]) {
 fn pack_row<S: Scheme>(stored: &[u8], row: usize, tile: &mut [u8]) {
     for (block, out) in stored.chunks_exact(S::BLOCK_BYTES).zip(tile.chunks_exact_mut(S::TILE_BYTES)) {
         scheme::pack::<S>(block, row, out);
-    }
-}
-
-compiled_per_level!(unpack_panels = unpack_each [S: Scheme] (tile: &[u8], first: usize, panels: &mut [Panel]));
-
-#[inline(always)]
-fn unpack_each<S: Scheme>(tile: &[u8], first: usize, panels: &mut [Panel]) {
-    let of_block = S::BLOCK_LEN / GROUP;
-    let (mut group, mut panels) = (first, panels);
-    while !panels.is_empty() {
-        let block = &tile[group / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
-        let fields = S::Header::fields(block, Portable);
-        let within = group % of_block;
-        let (now, rest) = panels.split_at_mut((of_block - within).min(panels.len()));
-        for (i, panel) in now.iter_mut().enumerate() {
-            scheme::prefetch(
-                &block[S::Header::BYTES + (within + i) * S::GROUP_BYTES..],
-                S::BYTES_PER_GROUP,
-                scheme::FAR_BYTES,
-            );
-            scheme::unpack::<S>(block, &fields, within + i, panel);
-        }
-        group += now.len();
-        panels = rest;
     }
 }
 
@@ -465,8 +389,16 @@ mod tests {
     fn products_are_within_the_step_of_the_activations_of_the_exact_ones() {
         let team = Team::new(2);
         for dtype in TYPES {
-            for (n_rows, n_cols, n_tokens) in [(1, 256, 1), (35, 768, 3), (48, 512, 13), (19, 256, 31), (16, 256, 1000)]
-            {
+            for (n_rows, n_cols, n_tokens) in [
+                (1, 256, 1),
+                (17, 512, 2),
+                (35, 768, 3),
+                (33, 256, 5),
+                (16, 512, 8),
+                (48, 512, 13),
+                (19, 256, 31),
+                (16, 256, 1000),
+            ] {
                 let bytes = stored(dtype, n_rows, n_cols);
                 let mut tiles = tiles(&team, dtype, &bytes, n_rows, n_cols);
                 let weights = decoded(dtype, &bytes, n_rows * n_cols);

@@ -325,7 +325,13 @@ mod tests {
             work.queries.set(head_dim, out.chunks_exact(head_dim).map(|q| (q, seen.clone())));
             let mut mixture = segment::Mixture::within(&mut memory, group, width);
             let Keys { scores, cache, head, .. } = *keys;
-            work.attend(Level::current(), scores, &segment::Keys { cache, head, positions: 0..end }, None, &mut mixture);
+            work.attend(
+                Level::current(),
+                scores,
+                &segment::Keys { cache, head, positions: 0..end },
+                None,
+                &mut mixture,
+            );
             segment::write_rows(&memory, group, 0, out, head_dim);
         }
         out

@@ -24,9 +24,9 @@ use std::{
 pub use block::Block;
 
 use super::{
-    super::scheme::{FAR_BYTES, Header, Scheme, prefetch_part},
+    super::scheme::{FAR_BYTES, Header, Scaling, Scheme, prefetch_part},
     avx512::{Conversions, load, load_f32},
-    straight::vector,
+    straight::avx512::vector,
     *,
 };
 use crate::amx::{Shapes, configure, is_available, release};
@@ -328,13 +328,12 @@ unsafe fn take<S: Scheme, const N_TILES: usize, const T: usize>(
     let far_bytes = FAR_BYTES / N_TILES;
     let is_behind = (g + 1) * S::BYTES_PER_GROUP + far_bytes > tile.len();
     let ahead = far_bytes + if is_behind { (N_TILES - 1) * tile.len() } else { 0 };
-    // Of which only the scales and minima are used.
-    let mut panel = Panel::EMPTY;
-    S::Header::unpack(block, fields, g % of_block, &mut panel, read);
+    let mut scaling = Scaling::NONE;
+    S::Header::unpack(block, fields, g % of_block, &mut scaling, read);
     // SAFETY: the caller answers for the instruction sets.
     unsafe {
-        let minima = load_f32(&panel.minima);
-        let mut scales = [load_f32(&panel.scales[0]), load_f32(&panel.scales[1])];
+        let minima = load_f32(&scaling.minima);
+        let mut scales = [load_f32(&scaling.scales[0]), load_f32(&scaling.scales[1])];
         if S::BITS == 4 {
             // A power of two, so that each product has the bits that it would have.
             scales[0] = _mm512_mul_ps(scales[0], _mm512_set1_ps(1.0 / 16.0));
@@ -485,7 +484,7 @@ mod tests {
             q5::{Q5_0, Q5_1},
             q6_k::Q6K,
             q8::Q8_0,
-            scheme,
+            tiles::Unpacked,
         },
         *,
     };
@@ -539,7 +538,7 @@ mod tests {
                 let mut panels = vec![Panel::EMPTY; n_groups];
                 for (block, panels) in tile.chunks_exact(S::TILE_BYTES).zip(panels.chunks_exact_mut(of_block)) {
                     let fields = S::Header::fields(block, Portable);
-                    panels.iter_mut().enumerate().for_each(|(g, panel)| scheme::unpack::<S>(block, &fields, g, panel));
+                    panels.iter_mut().enumerate().for_each(|(g, panel)| panel.unpack::<S>(block, &fields, g));
                 }
                 panels
             });

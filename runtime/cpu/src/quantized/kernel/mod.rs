@@ -12,14 +12,14 @@
 #[cfg(target_arch = "x86_64")]
 pub(super) mod amx;
 #[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod straight;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod words;
 
 use super::{
     activations::{GROUP, Group, PLANES},
@@ -45,17 +45,7 @@ pub(super) fn accumulate(level: Level, form: Form, tiles: &[&[Panel]], x: &[&[Gr
     assert!(tiles.len() <= TILES && tiles.iter().all(|tile| tile.len() == n_groups), "tiles of one length");
     assert!(x.len() <= sums.len() && x.iter().all(|x| x.len() == n_groups), "a sum and as many groups for every token");
     match level {
-        Level::Scalar => scalar::accumulate(form, tiles, x, sums),
         // SAFETY: a level is only made where the processor has its instruction sets.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { avx2::without_vnni::accumulate(form, tiles, x, sums) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Level::AvxVnni => unsafe { avx2::with_vnni::accumulate(form, tiles, x, sums) },
-        // SAFETY: as above. The matrix unit has a kernel of its own.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512Vnni | Level::Amx => unsafe { avx512::accumulate(form, tiles, x, sums) },
-        // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
         Level::Neon => unsafe { neon::baseline::accumulate(form, tiles, x, sums) },
         // SAFETY: as above.
@@ -64,6 +54,8 @@ pub(super) fn accumulate(level: Level, form: Form, tiles: &[&[Panel]], x: &[&[Gr
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
         Level::NeonI8mm => unsafe { neon::i8mm::accumulate(form, tiles, x, sums) },
+        // Other levels have kernels of other kinds.
+        _ => scalar::accumulate(form, tiles, x, sums),
     }
 }
 
@@ -76,24 +68,24 @@ fn quad(codes: &[i8; GROUP], k: usize) -> i32 {
     i32::from_le_bytes([c[0] as u8, c[1] as u8, c[2] as u8, c[3] as u8])
 }
 
-/// Calls `$body::<N_TILES, tokens, HALVES, MINIMA>($form, tiles, x, sums)` with as many tokens at a time as there are, the numbers `$n`
+/// Calls `$body::<N_TILES, tokens, HALVES, MINIMA>($of, x, sums)` with as many tokens at a time as there are, the numbers `$n`
 /// to choose from.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! for_each_size {
     ($body:ident, $tiles:literal, $form:expr, $of:expr, $x:expr, $sums:expr, $n:tt) => {
         match $form {
-            Form::Offset(_) => for_each_size!(@tokens $body, $tiles, false, false, $form, $of, $x, $sums, $n),
-            Form::OffsetOfHalves(_) => for_each_size!(@tokens $body, $tiles, true, false, $form, $of, $x, $sums, $n),
-            Form::Minimum => for_each_size!(@tokens $body, $tiles, false, true, $form, $of, $x, $sums, $n),
+            Form::Offset(_) => for_each_size!(@tokens $body, $tiles, false, false, $of, $x, $sums, $n),
+            Form::OffsetOfHalves(_) => for_each_size!(@tokens $body, $tiles, true, false, $of, $x, $sums, $n),
+            Form::Minimum => for_each_size!(@tokens $body, $tiles, false, true, $of, $x, $sums, $n),
         }
     };
-    (@tokens $body:ident, $tiles:literal, $halves:literal, $minima:literal, $form:expr, $of:expr, $x:expr, $sums:expr, [$($n:literal),*]) => {{
-        let (mut x, mut sums): (&[&[Group]], &mut [Sums]) = ($x, $sums);
+    (@tokens $body:ident, $tiles:literal, $halves:literal, $minima:literal, $of:expr, $x:expr, $sums:expr, [$($n:literal),*]) => {{
+        let (mut x, mut sums): (&[&[_]], &mut [Sums]) = ($x, $sums);
         while !x.is_empty() {
             $(
                 if let Some((head, rest)) = x.split_first_chunk::<$n>() {
                     let (out, others) = sums.split_first_chunk_mut::<$n>().expect("a sum for every token");
-                    $body::<$tiles, $n, $halves, $minima>($form, $of, *head, out);
+                    $body::<$tiles, $n, $halves, $minima>($of, *head, out);
                     (x, sums) = (rest, others);
                     continue;
                 }
@@ -130,43 +122,51 @@ mod tests {
             let full = noise.next().is_multiple_of(4);
             let code = |noise: &mut Noise| if full { largest_code } else { noise.next() % (largest_code + 1) };
             panel.codes.as_flattened_mut().iter_mut().for_each(|c| *c = code(noise) as u8);
-            panel.scales.as_flattened_mut().iter_mut().for_each(|s| *s = noise.unit());
-            panel.minima.iter_mut().for_each(|m| *m = noise.unit());
+            panel.scaling.scales.as_flattened_mut().iter_mut().for_each(|s| *s = noise.unit());
+            panel.scaling.minima.iter_mut().for_each(|m| *m = noise.unit());
             panel
         };
         (0..n).map(panel).collect()
     }
 
-    fn tokens(noise: &mut Noise, n_tokens: usize, n_groups: usize) -> Vec<Vec<Group>> {
-        let token = |_| {
-            let x: Vec<f32> = (0..n_groups * GROUP)
-                .map(|i| match (i / GROUP) % 3 {
-                    0 => 1.0,
-                    1 => -2.5,
-                    _ => noise.unit() * 4.0,
-                })
-                .collect();
-            let mut groups =
-                vec![Group { scale: 0.0, scaled_sum: 0.0, sums: [0; 2], codes: [[0; GROUP]; 2] }; n_groups];
-            Group::fill(Level::Scalar, &x, &mut groups);
-            groups
+    /// `[tokens][columns]`
+    fn tokens(noise: &mut Noise, n_tokens: usize, n_groups: usize) -> Vec<Vec<f32>> {
+        let mut x = |i: usize| match (i / GROUP) % 3 {
+            0 => 1.0,
+            1 => -2.5,
+            _ => noise.unit() * 4.0,
         };
-        (0..n_tokens).map(token).collect()
+        (0..n_tokens).map(|_| (0..n_groups * GROUP).map(&mut x).collect()).collect()
+    }
+
+    fn groups(x: &[f32]) -> Vec<Group> {
+        let mut groups = vec![Group::NONE; x.len() / GROUP];
+        Group::fill(Level::Scalar, x, &mut groups);
+        groups
+    }
+
+    /// With what the level multiplies.
+    fn accumulate_at(level: Level, form: Form, tiles: &[&[Panel]], x: &[Vec<f32>], sums: &mut [Sums]) {
+        #[cfg(target_arch = "x86_64")]
+        if words::is_for(level) {
+            return words::tests::accumulate_unpacked(level, form, tiles, x, sums);
+        }
+        let x: Vec<_> = x.iter().map(|x| groups(x)).collect();
+        let x: Vec<&[Group]> = x.iter().map(Vec::as_slice).collect();
+        accumulate(level, form, tiles, &x, sums);
     }
 
     fn check(noise: &mut Noise, form: Form, bits: u32, n_tiles: usize, n_tokens: usize, n_groups: usize) {
         let tiles: Vec<Vec<Panel>> = (0..n_tiles).map(|_| panels(noise, n_groups, (1 << bits) - 1)).collect();
         let tiles: Vec<&[Panel]> = tiles.iter().map(Vec::as_slice).collect();
         let x = tokens(noise, n_tokens, n_groups);
-        let slices: Vec<&[Group]> = x.iter().map(Vec::as_slice).collect();
         let before: Vec<Sums> = (0..n_tokens).map(|_| [[noise.unit(); ROWS]; TILES]).collect();
         let mut expected = before.clone();
-        scalar::accumulate(form, &tiles, &slices, &mut expected);
-        let what = || format!("{form:?}: {n_tiles} tiles, {n_tokens} tokens, {n_groups} groups");
+        accumulate_at(Level::Scalar, form, &tiles, &x, &mut expected);
         for level in Level::available() {
             let mut found = before.clone();
-            accumulate(level, form, &tiles, &slices, &mut found);
-            assert_eq!(found, expected, "{level:?} {}", what());
+            accumulate_at(level, form, &tiles, &x, &mut found);
+            assert_eq!(found, expected, "{level:?} {form:?}: {n_tiles} tiles, {n_tokens} tokens, {n_groups} groups");
         }
     }
 
@@ -195,17 +195,18 @@ mod tests {
     fn sums_are_those_of_the_weights_and_activations_that_the_codes_stand_for() {
         let mut noise = Noise(3);
         for (form, bits) in [(Form::Offset(8), 4), (Form::OffsetOfHalves(32), 6), (Form::Minimum, 5)] {
-            let (tile, x) = (panels(&mut noise, 3, (1 << bits) - 1), tokens(&mut noise, 1, 3));
+            let (tile, x) = (panels(&mut noise, 3, (1 << bits) - 1), groups(&tokens(&mut noise, 1, 3)[0]));
             let mut sums = [[[0.0; ROWS]; TILES]];
-            scalar::accumulate(form, &[&tile], &[&x[0]], &mut sums);
+            scalar::accumulate(form, &[&tile], &[&x], &mut sums);
             for (row, found) in sums[0][0].iter().enumerate() {
                 let mut expected = 0.0;
-                for (panel, x) in tile.iter().zip(&x[0]) {
+                for (panel, x) in tile.iter().zip(&x) {
                     for column in 0..GROUP {
                         let code = f64::from(panel.codes[column / 4][4 * row + column % 4]);
                         let half = if matches!(form, Form::OffsetOfHalves(_)) { column / 16 } else { 0 };
-                        let minimum = if form == Form::Minimum { f64::from(panel.minima[row]) } else { 0.0 };
-                        let w = f64::from(panel.scales[half][row]) * (code - f64::from(form.offset())) + minimum;
+                        let minimum = if form == Form::Minimum { f64::from(panel.scaling.minima[row]) } else { 0.0 };
+                        let w =
+                            f64::from(panel.scaling.scales[half][row]) * (code - f64::from(form.offset())) + minimum;
                         let code = i32::from(x.codes[0][column]) * 256 + i32::from(x.codes[1][column]);
                         expected += w * f64::from(x.scale) * f64::from(code);
                     }

@@ -26,14 +26,13 @@ macro_rules! version {
             #[target_feature(enable = $features)]
             pub fn accumulate(form: Form, tiles: &[&[Panel]], x: &[&[Group]], sums: &mut [Sums]) {
                 for (n, tile) in tiles.iter().enumerate() {
-                    for_each_size!(block, 1, form, (*tile, n), x, sums, [2, 1]);
+                    for_each_size!(block, 1, form, (form, *tile, n), x, sums, [2, 1]);
                 }
             }
 
             #[target_feature(enable = $features)]
             fn block<const N: usize, const T: usize, const HALVES: bool, const MINIMA: bool>(
-                form: Form,
-                (tile, n): (&[Panel], usize),
+                (form, tile, n): (Form, &[Panel], usize),
                 x: [&[Group]; T],
                 sums: &mut [Sums; T],
             ) {
@@ -55,7 +54,7 @@ macro_rules! version {
                                 multiply(&mut raw[t], w, &x[t][g], k);
                             }
                         }
-                        let scales = load_f32(&panel.scales[part]);
+                        let scales = load_f32(&panel.scaling.scales[part]);
                         for t in 0..T {
                             let x = &x[t][g];
                             let sum = if HALVES { x.sums[part] } else { x.sums[0] + x.sums[1] };
@@ -72,7 +71,7 @@ macro_rules! version {
                             }
                         }
                     }
-                    let minima = load_f32(&panel.minima);
+                    let minima = load_f32(&panel.scaling.minima);
                     for t in 0..T {
                         let x = &x[t][g];
                         for r in 0..REGISTERS {

@@ -25,14 +25,14 @@ fn group(form: Form, panel: &Panel, x: &Group, sums: &mut Lanes) {
     for (row, sum) in sums.iter_mut().enumerate() {
         let of_half = |half: usize| products[half][row] - offset * x.sums[half];
         let product = if let Form::OffsetOfHalves(_) = form {
-            let first = of_half(0) as f32 * panel.scales[0][row];
-            (of_half(1) as f32).mul_add(panel.scales[1][row], first)
+            let first = of_half(0) as f32 * panel.scaling.scales[0][row];
+            (of_half(1) as f32).mul_add(panel.scaling.scales[1][row], first)
         } else {
-            (of_half(0) + of_half(1)) as f32 * panel.scales[0][row]
+            (of_half(0) + of_half(1)) as f32 * panel.scaling.scales[0][row]
         };
         *sum = product.mul_add(x.scale, *sum);
         if form == Form::Minimum {
-            *sum = panel.minima[row].mul_add(x.scaled_sum, *sum);
+            *sum = panel.scaling.minima[row].mul_add(x.scaled_sum, *sum);
         }
     }
 }

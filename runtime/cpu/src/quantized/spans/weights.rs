@@ -70,11 +70,11 @@ impl Weights {
 #[target_feature(enable = "avx512f")]
 fn range(form: Form, bits: usize, panel: &Panel) -> ([__m512; 2], __m512) {
     let half = _mm512_set1_ps((1 << (bits - 1)) as f32);
-    let first = _mm512_mul_ps(load(&panel.scales[0]), half);
+    let first = _mm512_mul_ps(load(&panel.scaling.scales[0]), half);
     match form {
         Form::Offset(_) => ([first, first], _mm512_setzero_ps()),
-        Form::OffsetOfHalves(_) => ([first, _mm512_mul_ps(load(&panel.scales[1]), half)], _mm512_setzero_ps()),
-        Form::Minimum => ([first, first], _mm512_add_ps(load(&panel.minima), first)),
+        Form::OffsetOfHalves(_) => ([first, _mm512_mul_ps(load(&panel.scaling.scales[1]), half)], _mm512_setzero_ps()),
+        Form::Minimum => ([first, first], _mm512_add_ps(load(&panel.scaling.minima), first)),
     }
 }
 

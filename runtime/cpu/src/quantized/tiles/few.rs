@@ -1,38 +1,51 @@
 //! Products with few tokens, whose weights go from a tile to the product within registers: a panel would be written once and read once.
 
 use super::{
-    super::kernel::{amx, straight},
+    super::{
+        activations::Words,
+        kernel::{amx, straight},
+    },
     *,
 };
 use crate::level::MANY_TOKENS;
 
 /// Whether there is a kernel for so many tokens.
-pub(super) fn has_kernel(level: Level, n_tokens: usize) -> bool {
-    level == Level::Amx || level == Level::Avx512Vnni && n_tokens == 1
+pub(super) fn has_kernel(tiles: &Tiles, n_tokens: usize) -> bool {
+    match tiles.level.for_tokens(n_tokens) {
+        Level::Amx => n_tokens < MANY_TOKENS,
+        level => straight::is_for(level, tiles.form(), n_tokens),
+    }
 }
 
 /// Whether the products are so short that waking the team for each would show.
 pub(super) fn is_worth_joining(x: &Activations<'_, '_>, projections: &[Projection<'_>]) -> bool {
-    projections.first().is_some_and(|Projection { tiles, .. }| {
-        let n_tokens = x.x.len() / tiles.n_cols.max(1);
-        n_tokens < MANY_TOKENS && has_kernel(tiles.level.for_tokens(n_tokens), n_tokens)
-    })
+    projections.iter().all(|Projection { tiles, .. }| has_kernel(tiles, x.x.len() / tiles.n_cols.max(1)))
 }
 
 /// Quantised activations, as the kernels read them.
 #[derive(Clone, Copy)]
 enum Tokens<'a> {
-    One(&'a [Group]),
-    Few(&'a [amx::Block]),
+    Groups([&'a [Group]; MANY_TOKENS]),
+    Words([&'a [Words]; MANY_TOKENS]),
+    Blocks(&'a [amx::Block]),
+}
+
+/// Each token's part of `x`.
+fn tokens<T>(x: &[T], n_groups: usize) -> [&[T]; MANY_TOKENS] {
+    let mut tokens: [&[T]; MANY_TOKENS] = [&[]; MANY_TOKENS];
+    tokens.iter_mut().zip(x.chunks(n_groups)).for_each(|(token, x)| *token = x);
+    tokens
 }
 
 /// The products of all `projections` in one operation of the team. There must be a kernel.
 pub(super) fn forward<'t, const N: usize>(team: &'t Team, x: &Activations<'_, 't>, projections: [Projection<'_>; N]) {
-    let [Projection { tiles: &Tiles { n_cols, .. }, .. }, ..] = projections[..] else { return };
+    let [Projection { tiles: &Tiles { n_cols, level, .. }, .. }, ..] = projections[..] else { return };
     let n_tokens = x.x.len() / n_cols.max(1);
-    let x = match n_tokens {
-        1 => Tokens::One(x.codes.groups(team, x.x)),
-        _ => Tokens::Few(x.codes.blocks(team, x.x, n_cols)),
+    let level = level.for_tokens(n_tokens);
+    let x = match level {
+        Level::Amx => Tokens::Blocks(x.codes.blocks(team, x.x, n_cols)),
+        Level::Avx2 => Tokens::Words(tokens(x.codes.words(team, x.x), n_cols / GROUP)),
+        _ => Tokens::Groups(tokens(x.codes.groups(team, x.x), n_cols / GROUP)),
     };
     let outs = projections.map(|p| Out { tiles: p.tiles, bias: p.bias, out: Columns::new(p.out, p.tiles.n_rows) });
     let n_pairs = outs.iter().map(|out| out.tiles.n_pairs()).sum();
@@ -50,14 +63,15 @@ pub(super) fn forward<'t, const N: usize>(team: &'t Team, x: &Activations<'_, 't
                 sums.clear();
                 sums.resize(n_tokens, first);
                 let bytes = [tiles.start, tiles.end - 1].map(|tile| out.tiles.tile(tile));
-                match x {
-                    Tokens::One(x) => {
-                        for (bytes, sums) in bytes.iter().zip(&mut sums[0]).take(tiles.len()) {
-                            // SAFETY: a level is only made where the processor has its instruction sets.
-                            with_scheme!(out.tiles.dtype, S => unsafe { straight::accumulate::<S>(bytes, x, sums) }, ());
-                        }
+                let mut straight = |x: straight::Tokens<'_>| {
+                    for (n, bytes) in bytes.iter().enumerate().take(tiles.len()) {
+                        with_scheme!(out.tiles.dtype, S => straight::accumulate::<S>(level, bytes, n, &x, sums), ());
                     }
-                    Tokens::Few(x) => {
+                };
+                match &x {
+                    Tokens::Groups(x) => straight(straight::Tokens::Groups(&x[..n_tokens])),
+                    Tokens::Words(x) => straight(straight::Tokens::Words(&x[..n_tokens])),
+                    Tokens::Blocks(x) => {
                         let new = || amx::Unit::new(n_tokens).expect("the level is only chosen where there is a unit");
                         let unit = unit.get_or_insert_with(new);
                         with_scheme!(out.tiles.dtype, S => unit.accumulate::<S>(bytes, x, sums), ());

@@ -1,0 +1,169 @@
+//! Products with many tokens, whose weights are unpacked to panels once for all of them.
+
+use super::*;
+#[cfg(target_arch = "x86_64")]
+use crate::quantized::activations::Words;
+
+/// Groups unpacked at a time: with two tiles about 22 KiB, which stay in the first-level cache beside the tokens' groups. Half
+/// as many for few tokens, whose sums cost little to take up again.
+const PANEL_GROUPS: usize = 16;
+
+/// Few tokens, at most.
+const FEW: usize = 16;
+
+/// Groups of tokens that are multiplied with all rows of a thread before the next are: they stay in the second-level cache, and so do their
+/// outputs.
+const CHUNK_GROUPS: usize = 12 * 1024;
+
+/// A product.
+pub(super) struct Many<'a, P: Unpacked> {
+    pub tiles: &'a Tiles,
+    pub level: Level,
+    /// `[tokens, groups]`
+    pub x: &'a [P::Token],
+    pub bias: Option<&'a [f32]>,
+    pub out: &'a Columns<'a>,
+}
+
+impl<P: Unpacked> Many<'_, P> {
+    pub fn forward(&self, team: &Team) {
+        let n_blocks = self.out.n_tokens().div_ceil(TOKENS);
+        let n_chunks = self.x.len().div_ceil(CHUNK_GROUPS);
+        team.for_each_range(self.tiles.n_pairs(), |pairs| {
+            SCRATCH.with_borrow_mut(|scratch| {
+                for chunk in 0..n_chunks {
+                    let blocks = share(n_blocks, chunk, n_chunks);
+                    let tokens = blocks.start * TOKENS..(blocks.end * TOKENS).min(self.out.n_tokens());
+                    for pair in pairs.clone() {
+                        let tiles = pair * TILES..((pair + 1) * TILES).min(self.tiles.n_tiles());
+                        // SAFETY: each thread has pairs of its own.
+                        unsafe { self.multiply(tiles, tokens.clone(), scratch) };
+                    }
+                }
+            });
+        });
+    }
+
+    /// The products of `tiles` with `tokens`.
+    ///
+    /// # Safety
+    /// Nothing else may hold these rows of the output.
+    unsafe fn multiply(&self, tiles: Range<usize>, tokens: Range<usize>, scratch: &mut Scratch) {
+        let (panels, sums) = P::of(scratch);
+        let n_groups = self.tiles.n_groups();
+        let rows = tiles.start * ROWS..(tiles.end * ROWS).min(self.tiles.n_rows);
+        let mut first: Sums = [[0.0; ROWS]; TILES];
+        if let Some(bias) = self.bias {
+            copy(&bias[rows.clone()], first.as_flattened_mut());
+        }
+        sums.clear();
+        sums.resize(tokens.len(), first);
+        panels.resize(TILES * PANEL_GROUPS, P::EMPTY);
+        // Runs of nearly equal length: the last would otherwise be a short one.
+        let n_runs = n_groups.div_ceil(if tokens.len() > FEW { PANEL_GROUPS } else { PANEL_GROUPS / 2 });
+        for run in 0..n_runs {
+            let groups = share(n_groups, run, n_runs);
+            for (tile, panels) in tiles.clone().zip(panels.chunks_exact_mut(PANEL_GROUPS)) {
+                self.tiles.unpack(tile, groups.start, &mut panels[..groups.len()]);
+            }
+            let (a, b) = panels.split_at(PANEL_GROUPS);
+            let panels = &[&a[..groups.len()], &b[..groups.len()]][..tiles.len()];
+            for (block, sums) in sums.chunks_mut(TOKENS).enumerate() {
+                let first = tokens.start + block * TOKENS;
+                let mut x: [&[P::Token]; TOKENS] = [&[]; TOKENS];
+                for (x, token) in x.iter_mut().zip(self.x[first * n_groups..].chunks(n_groups)).take(sums.len()) {
+                    *x = &token[groups.clone()];
+                }
+                let outputs = (first..first + sums.len()).take_while(|_| run + 1 == n_runs);
+                outputs.clone().for_each(|token| self.out.ask_for(token, rows.clone()));
+                P::accumulate(self.level, self.tiles.form(), panels, &x[..sums.len()], sums);
+                for (token, sums) in outputs.zip(sums) {
+                    // SAFETY: the caller's promise.
+                    copy(sums.as_flattened(), unsafe { self.out.part(token, rows.clone()) });
+                }
+            }
+        }
+    }
+}
+
+/// What groups of a tile are unpacked to.
+pub(in super::super) trait Unpacked: Clone {
+    const EMPTY: Self;
+
+    /// A group of a token, as it is multiplied with.
+    type Token: Sync;
+
+    /// A thread's own, and its sums.
+    fn of(scratch: &mut Scratch) -> (&mut Vec<Self>, &mut Vec<Sums>);
+
+    /// Becomes group `group` of a tile's `block`.
+    fn unpack<S: Scheme>(&mut self, block: &[u8], fields: &<S::Header as Header>::Fields, group: usize);
+
+    /// As [`kernel::accumulate`].
+    fn accumulate(level: Level, form: Form, panels: &[&[Self]], x: &[&[Self::Token]], sums: &mut [Sums]);
+}
+
+impl Unpacked for Panel {
+    const EMPTY: Panel = Panel::EMPTY;
+
+    type Token = Group;
+
+    fn of(scratch: &mut Scratch) -> (&mut Vec<Panel>, &mut Vec<Sums>) {
+        (&mut scratch.panels, &mut scratch.sums)
+    }
+
+    #[inline(always)]
+    fn unpack<S: Scheme>(&mut self, block: &[u8], fields: &<S::Header as Header>::Fields, group: usize) {
+        scheme::unpack::<S>(block, fields, group, &mut self.scaling, |k, codes| self.codes[k] = codes);
+    }
+
+    fn accumulate(level: Level, form: Form, panels: &[&[Panel]], x: &[&[Group]], sums: &mut [Sums]) {
+        kernel::accumulate(level, form, panels, x, sums);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Unpacked for words::Panel {
+    const EMPTY: words::Panel = words::Panel::EMPTY;
+
+    type Token = Words;
+
+    fn of(scratch: &mut Scratch) -> (&mut Vec<words::Panel>, &mut Vec<Sums>) {
+        (&mut scratch.words, &mut scratch.sums)
+    }
+
+    #[inline(always)]
+    fn unpack<S: Scheme>(&mut self, block: &[u8], fields: &<S::Header as Header>::Fields, group: usize) {
+        scheme::unpack::<S>(block, fields, group, &mut self.scaling, |k, codes| {
+            self.codes[k] = words::widened(S::FORM, &codes);
+        });
+    }
+
+    fn accumulate(level: Level, form: Form, panels: &[&[words::Panel]], x: &[&[Words]], sums: &mut [Sums]) {
+        words::accumulate(level, form, panels, x, sums);
+    }
+}
+
+compiled_per_level!(pub(super) unpack = unpack_each [S: Scheme, P: Unpacked] (tile: &[u8], first: usize, panels: &mut [P]));
+
+#[inline(always)]
+fn unpack_each<S: Scheme, P: Unpacked>(tile: &[u8], first: usize, panels: &mut [P]) {
+    let of_block = S::BLOCK_LEN / GROUP;
+    let (mut group, mut panels) = (first, panels);
+    while !panels.is_empty() {
+        let block = &tile[group / of_block * S::TILE_BYTES..][..S::TILE_BYTES];
+        let fields = S::Header::fields(block, Portable);
+        let within = group % of_block;
+        let (now, rest) = panels.split_at_mut((of_block - within).min(panels.len()));
+        for (i, panel) in now.iter_mut().enumerate() {
+            scheme::prefetch(
+                &block[S::Header::BYTES + (within + i) * S::GROUP_BYTES..],
+                S::BYTES_PER_GROUP,
+                scheme::FAR_BYTES,
+            );
+            panel.unpack::<S>(block, &fields, within + i);
+        }
+        group += now.len();
+        panels = rest;
+    }
+}
