@@ -1,8 +1,9 @@
 //! Every fixture of the linked families, in every form it is there, gives the reference's logits in all four ways.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
+    process::Command,
     sync::Arc,
 };
 
@@ -147,5 +148,19 @@ fn every_shared_fixture_of_the_linked_families_verifies_in_all_four_ways() {
     match shared("fixtures/public") {
         Some(fixtures) => check_all(&fixtures, 80),
         None => kinfolk_registry_tests::report_not_run("shared fixtures", "shared/fixtures/public"),
+    }
+}
+
+/// The instruction set is a process's own, so each gets a process.
+#[test]
+fn they_verify_with_every_instruction_set_of_this_processor() {
+    let levels = kinfolk_cpu::levels();
+    assert!(levels.contains(&"scalar"), "{levels:?}");
+    for level in levels {
+        let mut test = Command::new(env::current_exe().unwrap());
+        test.args(["--exact", "parity::every_shared_fixture_of_the_linked_families_verifies_in_all_four_ways"]);
+        let output = test.env("KINFOLK_CPU_LEVEL", level).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && shown.contains("1 passed"), "{level}: {shown}");
     }
 }

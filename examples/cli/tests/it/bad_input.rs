@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use crate::kinfolk::{Scratch, fixture, kinfolk, tinytales};
+use crate::kinfolk::{Scratch, fixture, kinfolk, kinfolk_where, tinytales};
 
 /// Every command that opens a model refuses it with a line that has all `parts`.
 #[track_caller]
@@ -223,5 +223,14 @@ fn a_damaged_tokenizer_names_the_model_it_belongs_to() {
     for args in [vec!["run", model, "Hi"], vec!["tokenize", model, "Hi"]] {
         let line = kinfolk(&args).refusal();
         assert!(line.contains(model) && line.contains("`tokenizer.json`"), "{line}");
+    }
+}
+
+#[test]
+fn an_instruction_set_that_there_is_not() {
+    let variables = [("KINFOLK_CPU_LEVEL", "warp")];
+    let line = kinfolk_where(&variables, &["run", &tinytales(), "Hi", "--max-tokens", "1"]).refusal();
+    for part in ["KINFOLK_CPU_LEVEL", "scalar", "\"warp\""] {
+        assert!(line.contains(part), "`{part}` in: {line}");
     }
 }

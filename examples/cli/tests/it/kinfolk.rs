@@ -13,8 +13,13 @@ pub struct Run {
 }
 
 pub fn kinfolk<S: AsRef<str>>(args: &[S]) -> Run {
+    kinfolk_where(&[], args)
+}
+
+/// With some variables of the environment.
+pub fn kinfolk_where<S: AsRef<str>>(variables: &[(&str, &str)], args: &[S]) -> Run {
     let args: Vec<String> = args.iter().map(|a| a.as_ref().to_owned()).collect();
-    let output = command().args(&args).output().unwrap();
+    let output = command().args(&args).envs(variables.iter().copied()).output().unwrap();
     Run { output, args }
 }
 
