@@ -8,6 +8,9 @@
 //! multiply weights, and from 32 of one sequence on queries with keys, and values with what these give, in planes that together hold 16 bits.
 //! Logits of the fixtures are then up to 5e-3 from where they are in smaller passes, and those of real models with quantised weights up to 0.2
 //! (root of the mean square 0.005 to 0.02); llama.cpp's 8 bits move these by up to 1.5.
+//!
+//! Kernels are those of the processor's best instruction set, or of the one that the environment's variable `KINFOLK_CPU_LEVEL` names; a load fails
+//! if the processor lacks it.
 
 mod activation;
 mod activations;

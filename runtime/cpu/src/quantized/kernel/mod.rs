@@ -41,9 +41,7 @@ pub(super) type Sums = [Lanes; TILES];
 /// # Panics
 /// If there are more tiles, more tokens than sums, or the numbers of groups differ.
 pub(super) fn accumulate(level: Level, form: Form, tiles: &[&[Panel]], x: &[&[Group]], sums: &mut [Sums]) {
-    let n_groups = tiles.first().map_or(0, |tile| tile.len());
-    assert!(tiles.len() <= TILES && tiles.iter().all(|tile| tile.len() == n_groups), "tiles of one length");
-    assert!(x.len() <= sums.len() && x.iter().all(|x| x.len() == n_groups), "a sum and as many groups for every token");
+    assert_fit(tiles, x, sums);
     match level {
         // SAFETY: a level is only made where the processor has its instruction sets.
         #[cfg(target_arch = "aarch64")]
@@ -54,9 +52,17 @@ pub(super) fn accumulate(level: Level, form: Form, tiles: &[&[Panel]], x: &[&[Gr
         // SAFETY: as above.
         #[cfg(target_arch = "aarch64")]
         Level::NeonI8mm => unsafe { neon::i8mm::accumulate(form, tiles, x, sums) },
-        // Other levels have kernels of other kinds.
+        // The definition, where a level has no version of this kind.
         _ => scalar::accumulate(form, tiles, x, sums),
     }
+}
+
+/// # Panics
+/// As [`accumulate`].
+fn assert_fit<P, T>(tiles: &[&[P]], x: &[&[T]], sums: &[Sums]) {
+    let n_groups = tiles.first().map_or(0, |tile| tile.len());
+    assert!(tiles.len() <= TILES && tiles.iter().all(|tile| tile.len() == n_groups), "tiles of one length");
+    assert!(x.len() <= sums.len() && x.iter().all(|x| x.len() == n_groups), "a sum and as many groups for every token");
 }
 
 /// Four codes of a plane as the processor's 32-bit integer.

@@ -4,7 +4,7 @@ use super::*;
 #[cfg(target_arch = "x86_64")]
 use crate::quantized::activations::Words;
 
-/// Groups unpacked at a time: with two tiles about 22 KiB, which stay in the first-level cache beside the tokens' groups. Half
+/// Groups unpacked at a time: of two tiles 22 KiB of bytes or 38 of words, which stay in the first-level cache beside some tokens' groups. Half
 /// as many for few tokens, whose sums cost little to take up again.
 const PANEL_GROUPS: usize = 16;
 

@@ -7,7 +7,7 @@
 mod avx2;
 mod avx512;
 
-use super::{Sums, TILES};
+use super::{Sums, assert_fit};
 use crate::{
     level::Level,
     quantized::{
@@ -56,9 +56,7 @@ pub(in super::super) fn is_for(level: Level) -> bool {
 /// # Panics
 /// If there are more tiles, more tokens than sums, or the numbers of groups differ; or if the level has no kernel of this kind.
 pub(in super::super) fn accumulate(level: Level, form: Form, tiles: &[&[Panel]], x: &[&[Words]], sums: &mut [Sums]) {
-    let n_groups = tiles.first().map_or(0, |tile| tile.len());
-    assert!(tiles.len() <= TILES && tiles.iter().all(|tile| tile.len() == n_groups), "tiles of one length");
-    assert!(x.len() <= sums.len() && x.iter().all(|x| x.len() == n_groups), "a sum and as many groups for every token");
+    assert_fit(tiles, x, sums);
     match level {
         Level::Scalar => unreachable!("a level with a kernel of this kind"),
         // SAFETY: a level is only made where the processor has its instruction sets.
