@@ -3,6 +3,8 @@
 #
 #   runtime/cpu/emulate.sh
 #
+# takes about twenty minutes on two cores, most of them for AVX2.
+#
 # Needs qemu-user-static and gcc-aarch64-linux-gnu (Debian's names) and the Rust target aarch64-unknown-linux-gnu. What is not there, or not
 # emulated by this QEMU, is reported at the end and makes the exit status 2; a failed test makes it 1. No QEMU to date emulates AVX-512,
 # AVX-VNNI or AMX: their kernels are tested by `cargo test` where the processor has them.
