@@ -19,7 +19,7 @@ not_run=
 # The unit tests' binary for target $1, and the example that says which levels a processor has.
 build() {
     binary=$(cargo test --no-run --lib --target "$1" 2>&1 | sed -n 's/.*Executable.*(\(.*\))$/\1/p')
-    example=$(cargo build --features testing --example levels --target "$1" --message-format json 2> /dev/null |
+    example=$(cargo build --example levels --target "$1" --message-format json 2> /dev/null |
         sed -n 's/.*"executable":"\([^"]*levels[^"]*\)".*/\1/p')
     [ -n "$binary" ] && [ -n "$example" ]
 }

@@ -8,9 +8,12 @@ use kinfolk::{
     sampling::{LogitBias, SampleOpts, StageKind},
 };
 
+const ENVIRONMENT: &str = "Environment:
+  KINFOLK_CPU_LEVEL  Instruction set to use, where it is not to be the best: scalar, avx2, avx-vnni, avx512-vnni, amx, neon, neon-dotprod, neon-i8mm";
+
 /// Runs local language models. Without a command, tells a story with the model inside this program.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, about, after_help = ENVIRONMENT)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,

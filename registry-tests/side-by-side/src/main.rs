@@ -20,7 +20,7 @@ mod random;
 mod report;
 mod worker;
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode};
 
 use clap::Parser;
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Command::Accuracy(args) => accuracy::run(&args),
         #[cfg(feature = "llama-cpp")]
         Command::Make(args) => make::run(&args),
-        Command::Worker { engine } => worker::serve(engine),
+        Command::Worker { engine } => choose_level().and_then(|()| worker::serve(engine)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,4 +41,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Which of its instruction sets kinfolk uses, where it is not to be the best.
+fn choose_level() -> anyhow::Result<()> {
+    let Some(name) = env::var_os("KINFOLK_CPU_LEVEL") else { return Ok(()) };
+    Ok(kinfolk_cpu::use_level(&name.to_string_lossy())?)
 }

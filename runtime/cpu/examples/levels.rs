@@ -1,6 +1,6 @@
 //! Prints the instruction sets that products have a version for on this processor, the best last.
 //!
-//! `cargo run -p kinfolk-cpu --features testing --example levels`
+//! `cargo run -p kinfolk-cpu --example levels`
 
 #![expect(clippy::print_stdout, reason = "what it is for")]
 

@@ -7,7 +7,7 @@ use kinfolk_decoder::{
 };
 use linkme::distributed_slice;
 
-use crate::{level::Level, memory::memory, model::CpuModel, peaks, supports::supports, team::Team};
+use crate::{memory::memory, model::CpuModel, peaks, supports::supports, team::Team};
 
 /// Runs every described decoder on the processor's cores.
 #[derive(Debug)]
@@ -71,7 +71,6 @@ impl Executor for CpuExecutor {
         context: &LoadContext<'_>,
     ) -> Result<Arc<dyn Model>, LoadError> {
         supports(&decoder)?;
-        Level::asked()?;
         let n_threads = context.threads.unwrap_or_else(n_cores);
         if !(1..=MAX_THREADS).contains(&n_threads) {
             return Err(LoadError::ThreadCount { max: MAX_THREADS, asked: n_threads });

@@ -1,8 +1,8 @@
 //! Instruction sets.
 
-use std::{env, sync::OnceLock};
+use std::sync::OnceLock;
 
-use kinfolk_decoder::LoadError;
+use thiserror::Error;
 
 #[cfg(target_arch = "x86_64")]
 use crate::amx;
@@ -11,8 +11,49 @@ use crate::amx;
 /// longer the bits of smaller passes.
 pub(crate) const MANY_TOKENS: usize = 32;
 
-/// The environment's variable that says which level to use, to measure the others or to find out whether one is at fault.
-const VARIABLE: &str = "KINFOLK_CPU_LEVEL";
+/// The level of this process, once it is used or chosen.
+static CURRENT: OnceLock<Level> = OnceLock::new();
+
+/// Why a process does not get the instruction set that it asked for.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LevelError {
+    /// This processor does not have it, or nobody knows it.
+    #[error("instruction set: expected one of {expected}, found {found:?}")]
+    Unknown {
+        /// What [`levels`] are.
+        expected: String,
+        /// What was asked.
+        found: String,
+    },
+    /// Another is in use, and what was computed with it would not fit.
+    #[error("instruction set: {current} is in use already, found {found:?}")]
+    InUse {
+        /// The one in use.
+        current: &'static str,
+        /// What was asked.
+        found: String,
+    },
+}
+
+/// The instruction sets that kernels have a version for on this processor, the best last.
+pub fn levels() -> Vec<&'static str> {
+    Level::available().into_iter().map(Level::name).collect()
+}
+
+/// Has this process compute with one of [`levels`] in place of the best, to measure the others or to find out whether one is at fault.
+///
+/// # Errors
+/// If the processor lacks it, or a model has been loaded, or another was chosen before.
+pub fn use_level(name: &str) -> Result<(), LevelError> {
+    let found = || name.to_owned();
+    let level = Level::available().into_iter().find(|level| level.name() == name);
+    let level = level.ok_or_else(|| LevelError::Unknown { expected: levels().join(", "), found: found() })?;
+    match *CURRENT.get_or_init(|| level) {
+        current if current == level => Ok(()),
+        current => Err(LevelError::InUse { current: current.name(), found: found() }),
+    }
+}
 
 /// An instruction set the kernels have a version for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +124,7 @@ impl Level {
         vec![Level::Scalar]
     }
 
-    /// As [`VARIABLE`] says it.
+    /// As users say it.
     pub fn name(self) -> &'static str {
         match self {
             Level::Scalar => "scalar",
@@ -104,29 +145,9 @@ impl Level {
         }
     }
 
-    /// The level of this process: the best of its processor, or the one that [`VARIABLE`] names.
+    /// The level of this process: the best of its processor, unless [`use_level`] said another.
     pub fn current() -> Level {
-        static CURRENT: OnceLock<Level> = OnceLock::new();
-        *CURRENT.get_or_init(|| Self::asked().ok().flatten().unwrap_or_else(Self::best))
-    }
-
-    /// The level that [`VARIABLE`] names, if it is set.
-    ///
-    /// # Errors
-    /// `Variable` if this processor has no level of that name.
-    pub fn asked() -> Result<Option<Level>, LoadError> {
-        let Some(name) = env::var_os(VARIABLE) else { return Ok(None) };
-        let levels = Self::available();
-        let named = levels.iter().copied().find(|level| name == level.name());
-        named.map(Some).ok_or_else(|| LoadError::Variable {
-            name: VARIABLE,
-            expected: levels.iter().map(|level| level.name()).collect::<Vec<_>>().join(", "),
-            found: name.to_string_lossy().into_owned(),
-        })
-    }
-
-    fn best() -> Level {
-        Self::available().last().copied().unwrap_or(Level::Scalar)
+        *CURRENT.get_or_init(|| Self::available().last().copied().unwrap_or(Level::Scalar))
     }
 
     /// The level to multiply `n_tokens` with: one has nothing to share with others.

@@ -9,8 +9,7 @@
 //! Logits of the fixtures are then up to 5e-3 from where they are in smaller passes, and those of real models with quantised weights up to 0.2
 //! (root of the mean square 0.005 to 0.02); llama.cpp's 8 bits move these by up to 1.5.
 //!
-//! Kernels are those of the processor's best instruction set, or of the one that the environment's variable `KINFOLK_CPU_LEVEL` names; a load fails
-//! if the processor lacks it.
+//! Kernels are those of the processor's best instruction set, unless a host says another of its [`levels`] before it loads a model.
 
 mod activation;
 mod activations;
@@ -44,5 +43,6 @@ mod team;
 mod timers;
 
 pub use executor::{CPU, CpuExecutor};
+pub use level::{LevelError, levels, use_level};
 #[cfg(feature = "testing")]
-pub use product::{Product, levels};
+pub use product::Product;

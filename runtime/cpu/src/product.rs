@@ -1,9 +1,9 @@
-//! A product by itself, for benchmarks, and what it may be computed with.
+//! A product by itself, for benchmarks.
 
 use kinfolk_decoder::LoadError;
 use kinfolk_weights::Dtype;
 
-use crate::{activations::Activations, arena::Arena, level::Level, linear::Linear, rows::StoredRows, team::Team};
+use crate::{activations::Activations, arena::Arena, linear::Linear, rows::StoredRows, team::Team};
 
 /// A projection without a model around it.
 #[derive(Debug)]
@@ -43,9 +43,4 @@ impl Product {
     pub fn of(&self, x: &[f32]) -> Vec<f32> {
         self.linear.forward(&self.team, &Activations::new(x)).to_vec()
     }
-}
-
-/// The instruction sets that products have a version for on this processor, the best last, as `KINFOLK_CPU_LEVEL` names them.
-pub fn levels() -> Vec<&'static str> {
-    Level::available().into_iter().map(Level::name).collect()
 }

@@ -130,16 +130,6 @@ pub enum LoadError {
         /// What was asked.
         asked: usize,
     },
-    /// A variable of the environment says something that the executor does not know, or that this machine cannot do.
-    #[error("the environment variable {name}: expected one of {expected}, found {found:?}")]
-    Variable {
-        /// Its name.
-        name: &'static str,
-        /// What it may be here.
-        expected: String,
-        /// What it is.
-        found: String,
-    },
     /// The requested context does not fit the model.
     #[error("context length: expected 1 to {max} tokens, found {asked}")]
     ContextLength {

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use kinfolk_cpu::CPU;
+use kinfolk_cpu::{CPU, LevelError, levels, use_level};
 use kinfolk_decoder::{Cancel, Executor, LoadContext, LoadError, LoadProgress};
 
 use crate::fixtures::{ALL, CONTEXT, LLAMA, cold, describe, difference, load, load_with, source, tokens, try_load};
@@ -99,5 +99,17 @@ fn every_fixture_is_supported() {
     for fixture in ALL {
         let source = source(fixture);
         assert_eq!(CPU.supports(&describe(source.config()), &source), Ok(()));
+    }
+}
+
+#[test]
+fn an_instruction_set_is_chosen_before_the_first_model_or_not_at_all() {
+    let unknown = use_level("warp").unwrap_err();
+    assert!(matches!(&unknown, LevelError::Unknown { expected, .. } if expected.contains("scalar")), "{unknown}");
+    try_load(&source(LLAMA), &LoadContext::default()).unwrap();
+    let best = *levels().last().unwrap();
+    assert_eq!(use_level(best), Ok(()), "which it is already");
+    for other in levels().into_iter().filter(|level| *level != best) {
+        assert_eq!(use_level(other), Err(LevelError::InUse { current: best, found: other.to_owned() }));
     }
 }
