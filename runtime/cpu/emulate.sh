@@ -3,7 +3,7 @@
 #
 #   runtime/cpu/emulate.sh
 #
-# takes about twenty minutes on two cores, most of them for AVX2.
+# takes about twenty minutes on two cores.
 #
 # Needs qemu-user-static and gcc-aarch64-linux-gnu (Debian's names) and the Rust target aarch64-unknown-linux-gnu. What is not there, or not
 # emulated by this QEMU, is reported at the end and makes the exit status 2; a failed test makes it 1. No QEMU to date emulates AVX-512,
