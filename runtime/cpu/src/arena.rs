@@ -177,6 +177,41 @@ impl Bytes {
         unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() / 4) }
     }
 
+    /// Some of the numbers.
+    pub fn some_floats(&self, range: Range<usize>) -> &[f32] {
+        let range = self.within(range);
+        // SAFETY: as in `floats`, and the others are not looked at.
+        unsafe { std::slice::from_raw_parts(self.first_float().add(range.start), range.len()) }
+    }
+
+    /// Some of the numbers, to write to while others are used.
+    ///
+    /// # Safety
+    /// Nothing else may use these until the result is gone, which includes all that borrows the whole.
+    #[expect(clippy::mut_from_ref, reason = "the caller answers for it")]
+    pub unsafe fn some_floats_mut(&self, range: Range<usize>) -> &mut [f32] {
+        let range = self.within(range);
+        // SAFETY: as in `floats`; the memory is given out for writing, and the caller promises that nobody else uses this part.
+        unsafe { std::slice::from_raw_parts_mut(self.first_float().add(range.start), range.len()) }
+    }
+
+    /// Where number `i` is, for those who ask for memory that others may write to.
+    pub fn address(&self, i: usize) -> *const f32 {
+        // SAFETY: within the chunk or just behind it.
+        unsafe { self.first_float().add(self.within(i..i).start) }
+    }
+
+    fn first_float(&self) -> *mut f32 {
+        // SAFETY: within the chunk.
+        unsafe { self.chunk.first().add(self.range.start).cast() }
+    }
+
+    /// `range`, of numbers that there are.
+    fn within(&self, range: Range<usize>) -> Range<usize> {
+        assert!(range.start <= range.end && range.end <= self.range.len() / 4, "numbers that there are");
+        range
+    }
+
     /// As numbers, to write to.
     pub fn floats_mut(&mut self) -> &mut [f32] {
         let bytes = self.as_mut();

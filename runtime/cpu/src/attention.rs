@@ -4,6 +4,7 @@ mod product;
 #[cfg(test)]
 mod sample;
 mod segment;
+mod single;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 #[cfg(not(target_arch = "x86_64"))]
@@ -18,13 +19,14 @@ use crate::{
     activations::Activations,
     attention::segment::{Mixture, SEGMENT, Scores, Workspace},
     buffers::Buffer,
-    cache::{KvShape, LANES, LayerCache},
+    cache::{BLOCK, KvShape, LANES, LayerCache},
     columns::{Cell, Columns},
     level::{Level, MANY_TOKENS},
     linear::Linear,
     load::Loader,
     model::{Context, Step, TOKENS},
     norm::NormWeights,
+    prefetch::{self, LINE},
     rotary::query_factor,
     timers::Op,
 };
@@ -77,39 +79,46 @@ impl AttentionWeights {
         let Context { team, timers, .. } = *ctx;
         let x = &Activations::new(x);
         let [mut q, mut k, v] = timers.time(Op::Qkv, || Linear::forward_all([&self.q, &self.k, &self.v], team, x));
-        timers.time(Op::Rope, || {
-            self.place(ctx, step, &mut q, &mut k);
-            self.remember(ctx, step, layer, &k, &v);
-        });
+        if self.is_single(step, team.n_threads()) {
+            timers.time(Op::Attention, || self.mix_single(ctx, step, layer, &mut q, &mut k, &v));
+        } else {
+            timers.time(Op::Rope, || {
+                self.place_all(ctx, step, &mut q, &mut k);
+                self.remember(ctx, step, layer, &k, &v);
+            });
+            timers.time(Op::Attention, || self.mix(ctx, step, layer, &mut q));
+        }
         drop((k, v));
-        timers.time(Op::Attention, || self.mix(ctx, step, layer, &mut q));
         timers.time(Op::Output, || self.o.forward(team, &Activations::new(&q)))
     }
 
-    /// Gives queries and keys their norms and positions.
-    fn place(&self, ctx: &Context<'_>, step: &Step<'_>, q: &mut [f32], k: &mut [f32]) {
+    /// Gives queries and keys, `[tokens, heads × head_dim]`, their norms and positions.
+    fn place_all(&self, ctx: &Context<'_>, step: &Step<'_>, q: &mut [f32], k: &mut [f32]) {
         let Attention { n_heads, n_kv_heads, head_dim, .. } = self.spec;
-        let rotation = self.rope.map(|rope| &step.rotations[rope]);
-        let place = |token: usize, row: &mut [f32], norm: Option<&NormWeights>| {
-            if let Some(norm) = norm {
-                norm.apply(ctx.level, row);
-            }
-            if let Some(rotation) = rotation {
-                rotation.apply(ctx.level, token, row, head_dim);
-            }
-        };
         let (q_len, kv_len) = (n_heads * head_dim, n_kv_heads * head_dim);
         ctx.team.for_each_pair((q, TOKENS * q_len), (k, TOKENS * kv_len), |chunk, q, k| {
             let rows = q.chunks_exact_mut(q_len).zip(k.chunks_exact_mut(kv_len));
             for (token, (q, k)) in (chunk * TOKENS..).zip(rows) {
-                place(token, q, self.q_norm.as_ref());
-                place(token, k, self.k_norm.as_ref());
-                if let Some(temperature) = &self.spec.query_temperature {
-                    let factor = query_factor(temperature, step.tokens[token].position);
-                    q.iter_mut().for_each(|v| *v *= factor);
-                }
+                self.place(ctx.level, step, token, q, k);
             }
         });
+    }
+
+    /// As [`place_all`](Self::place_all), of some heads of a token, or of all where a norm is of them together.
+    fn place(&self, level: Level, step: &Step<'_>, token: usize, q: &mut [f32], k: &mut [f32]) {
+        let rotation = self.rope.map(|rope| &step.rotations[rope]);
+        for (row, norm) in [(&mut *q, &self.q_norm), (k, &self.k_norm)] {
+            if let Some(norm) = norm {
+                norm.apply(level, row);
+            }
+            if let Some(rotation) = rotation {
+                rotation.apply(level, token, row, self.spec.head_dim);
+            }
+        }
+        if let Some(temperature) = &self.spec.query_temperature {
+            let factor = query_factor(temperature, step.tokens[token].position);
+            q.iter_mut().for_each(|v| *v *= factor);
+        }
     }
 
     /// Puts new keys and values into the caches.
@@ -302,8 +311,8 @@ impl Plan {
                 jobs.extend((0..n_kv_heads).map(of_head));
             }
         }
-        let n_segments = jobs.iter().map(Job::n_segments).max().unwrap_or(1);
-        let enough = n_threads == 1 || jobs.len() >= 4 * n_threads;
+        let n_segments = jobs.iter().map(|job| segment::n_segments(&job.keys)).max().unwrap_or(1);
+        let enough = are_enough(jobs.len(), n_threads);
         let n_tokens = jobs.iter().map(|job| job.tokens.len()).max().unwrap_or(0);
         Plan { jobs, first_jobs, n_parts: if enough { 1 } else { n_segments }, n_tokens }
     }
@@ -324,10 +333,9 @@ impl Plan {
     }
 }
 
-impl Job {
-    fn n_segments(&self) -> usize {
-        self.keys.end.div_ceil(SEGMENT) - self.keys.start / SEGMENT
-    }
+/// Whether so many jobs are enough to keep all threads busy.
+fn are_enough(n_jobs: usize, n_threads: usize) -> bool {
+    n_threads == 1 || n_jobs >= 4 * n_threads
 }
 
 thread_local! {
@@ -345,7 +353,7 @@ mod tests {
         let sights = [0..700, 100..130, 300..520, 255..257, 512..513];
         let job = |keys: &Range<usize>| Job { sequence: 0, tokens: 0..1, kv_head: 0, keys: keys.clone() };
         let jobs: Vec<Job> = sights.iter().map(job).collect();
-        for n_parts in [1, jobs.iter().map(Job::n_segments).max().unwrap()] {
+        for n_parts in [1, jobs.iter().map(|job| segment::n_segments(&job.keys)).max().unwrap()] {
             let plan = Plan { jobs: sights.iter().map(job).collect(), first_jobs: Vec::new(), n_parts, n_tokens: 1 };
             for (i, keys) in sights.iter().enumerate() {
                 let parts: Vec<_> = (i * n_parts..(i + 1) * n_parts).map(|part| plan.part(part).1).collect();

@@ -68,10 +68,15 @@ impl LayerCache {
         len.saturating_sub(self.first).div_ceil(BLOCK).saturating_sub(self.blocks.len())
     }
 
-    /// Appends `n` positions, for which there is room, and returns the blocks they are in, each with its positions' places within it.
+    /// Appends `n` positions, for which there is room, and which are to be written to their blocks.
+    pub fn extend(&mut self, n: usize) {
+        self.len += n;
+    }
+
+    /// As [`extend`](Self::extend), and returns the blocks they are in, each with its positions' places within it.
     pub fn grow(&mut self, n: usize) -> impl Iterator<Item = (&mut Block, Range<usize>)> {
         let new = self.len - self.first..self.len - self.first + n;
-        self.len += n;
+        self.extend(n);
         let in_block = move |i: usize| new.start.max(i * BLOCK) - i * BLOCK..new.end.min((i + 1) * BLOCK) - i * BLOCK;
         let blocks = new_blocks(&new);
         self.blocks.range_mut(blocks.clone()).zip(blocks).map(move |(block, i)| (block, in_block(i)))

@@ -2,7 +2,10 @@
 
 use std::{marker::PhantomData, ops::Range};
 
-use crate::team::Team;
+use crate::{
+    prefetch::{self, LINE},
+    team::Team,
+};
 
 /// `[tokens, n_rows]`, to be written by several threads, each to other rows of every token.
 pub(crate) struct Columns<'a> {
@@ -42,15 +45,9 @@ impl<'a> Columns<'a> {
 
     /// Has the processor fetch `rows` of `token`, to be written soon.
     pub fn ask_for(&self, token: usize, rows: Range<usize>) {
-        #[cfg(target_arch = "x86_64")]
-        for row in rows.step_by(64 / size_of::<f32>()) {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            let at = self.first.wrapping_add(token * self.n_rows + row);
-            // SAFETY: a prefetch changes nothing that a program sees and is valid for every address.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.cast()) };
+        for row in rows.step_by(LINE / size_of::<f32>()) {
+            prefetch::to_write(self.first.wrapping_add(token * self.n_rows + row));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (token, rows);
     }
 
     /// `rows` of `token`.

@@ -32,6 +32,7 @@ mod memory;
 mod model;
 mod norm;
 mod peaks;
+mod prefetch;
 #[cfg(feature = "testing")]
 mod product;
 mod quantized;

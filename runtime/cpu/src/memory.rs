@@ -91,7 +91,7 @@ fn scratch_bytes(decoder: &Decoder, workload: &Workload, n_threads: usize) -> u6
     let parts = attentions(decoder).map(|a| product(&[a.n_heads, mixture_width(a)])).max().unwrap_or(0);
     let of_token = sum([per_token.max().unwrap_or(0), rotations, parts]);
     let activations = product(&[n_tokens]).saturating_mul(of_token);
-    // The head's product by row, by token, and the copy handed out.
+    // The head's product by row, by token, and that of the pass before, which its host may still hold.
     let logits = product(&[3, vocab, n_sequences]).saturating_add(product(&[n_tokens, hidden]));
     let widest = decoder.layers.iter().map(|layer| match &layer.ffn {
         Ffn::Gated(mlp) => mlp.intermediate_size,
@@ -123,10 +123,10 @@ fn mixture_width(a: &Attention) -> usize {
     a.head_dim.checked_next_multiple_of(LANES).unwrap_or(usize::MAX).saturating_add(2)
 }
 
-/// Elements that one thread works in for attention: queries, weights, and the mixtures of a block, a segment, and a part that is not full.
+/// Elements that one thread works in for attention: queries, weights, and the mixtures of a block, a segment, all, and a part that is not full.
 fn workspace_len(a: &Attention) -> u64 {
     let n_rows = ROWS.max(a.n_heads / a.n_kv_heads.max(1));
-    let of_row = sum([product(&[a.head_dim.div_ceil(BLOCK), BLOCK]), BLOCK as u64, product(&[3, mixture_width(a)])]);
+    let of_row = sum([product(&[a.head_dim.div_ceil(BLOCK), BLOCK]), BLOCK as u64, product(&[4, mixture_width(a)])]);
     product(&[n_rows]).saturating_mul(of_row)
 }
 

@@ -16,6 +16,11 @@ impl NormWeights {
         NormWeights { eps: norm.eps, weight }
     }
 
+    /// Elements that are normalised together.
+    pub fn len(&self) -> usize {
+        self.weight.len()
+    }
+
     /// Normalises each run of `weight.len()` elements of `x` in place.
     pub fn apply(&self, level: Level, x: &mut [f32]) {
         rows_in_place(level, x, self);

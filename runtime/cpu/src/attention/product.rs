@@ -8,7 +8,10 @@
 
 use std::ops::Range;
 
-use crate::cache::{BLOCK, LANES};
+use crate::{
+    cache::{BLOCK, LANES},
+    prefetch,
+};
 
 /// One row of `a`; the distance of two rows is a constant, so that one pointer serves all.
 pub(super) type Row = [f32; BLOCK];
@@ -21,8 +24,8 @@ pub(super) struct Strips<'a> {
     pub step: usize,
     /// From a vector to the one of the next 16 columns.
     pub stride: usize,
-    /// A matrix of the same shape that is needed next, to be asked for in time.
-    pub next: Option<&'a [[f32; LANES]]>,
+    /// Where a matrix of the same shape begins that is needed next, to be asked for in time.
+    pub next: Option<*const [f32; LANES]>,
 }
 
 /// Vectors of an instruction set, and how many fit its registers.
@@ -42,8 +45,6 @@ pub(super) trait Isa {
     /// # Safety
     /// As above.
     unsafe fn fma(a: f32, b: Self::Vector, c: Self::Vector) -> Self::Vector;
-    /// Asks for the memory at an address, which may be any.
-    fn prefetch(at: *const f32);
 }
 
 /// Adds the product of rows `a` and rows `inner` of `b`, strips `strips`, to `c`, whose rows are `c_len` apart and start with strip 0.
@@ -134,11 +135,12 @@ fn tile<I: Isa, const R: usize, const S: usize>(
             }
         }
         let a = a.as_ptr().cast::<f32>();
-        let next = b.next.unwrap_or(b.vectors).as_ptr().wrapping_add(strip * b.stride);
+        let next = b.next.unwrap_or(b.vectors.as_ptr()).wrapping_add(strip * b.stride);
         for i in inner {
             let b_row = b_first.add(i * b.step);
             for s in 0..S {
-                I::prefetch(next.wrapping_add(i * b.step + s * b.stride).cast());
+                // A block and the next are more than the first-level cache holds.
+                prefetch::second_level(next.wrapping_add(i * b.step + s * b.stride));
             }
             let mut vectors = [I::load(b_row.cast()); S];
             for (s, vector) in vectors.iter_mut().enumerate().skip(1) {
@@ -185,9 +187,6 @@ impl Isa for Portable {
         }
         c
     }
-
-    #[inline(always)]
-    fn prefetch(_: *const f32) {}
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -198,13 +197,6 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::Isa;
-
-    /// Into the second-level cache: a block and the next are more than the first holds.
-    #[inline(always)]
-    fn ask_for(at: *const f32) {
-        // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
-    }
 
     /// AVX-512 F.
     pub(crate) struct Avx512;
@@ -229,11 +221,6 @@ mod x86 {
         unsafe fn fma(a: f32, b: __m512, c: __m512) -> __m512 {
             // SAFETY: the caller's promise.
             unsafe { _mm512_fmadd_ps(_mm512_set1_ps(a), b, c) }
-        }
-
-        #[inline(always)]
-        fn prefetch(at: *const f32) {
-            ask_for(at);
         }
     }
 
@@ -266,11 +253,6 @@ mod x86 {
                 let a = _mm256_set1_ps(a);
                 [_mm256_fmadd_ps(a, b[0], c[0]), _mm256_fmadd_ps(a, b[1], c[1])]
             }
-        }
-
-        #[inline(always)]
-        fn prefetch(at: *const f32) {
-            ask_for(at);
         }
     }
 }

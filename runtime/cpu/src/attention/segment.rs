@@ -13,10 +13,16 @@ use crate::{
     cache::{BLOCK, Block, KvShape, LANES, LayerCache, Tile},
     exp::exp,
     level::{Level, compiled_per_level},
+    prefetch,
 };
 
 /// Positions of a segment, what one thread computes at least.
 pub(super) const SEGMENT: usize = 256;
+
+/// Segments that some of `positions` are in.
+pub(super) fn n_segments(positions: &Range<usize>) -> usize {
+    positions.end.div_ceil(SEGMENT) - positions.start / SEGMENT
+}
 
 /// What makes scores of products.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +148,7 @@ pub(super) struct Workspace {
     weights: Vec<Row>,
     of_block: Vec<f32>,
     of_segment: Vec<f32>,
+    of_all: Vec<f32>,
     /// Keys of the last positions where these are not a whole group.
     last: Vec<Tile>,
 }
@@ -153,6 +160,7 @@ impl Workspace {
             weights: Vec::new(),
             of_block: Vec::new(),
             of_segment: Vec::new(),
+            of_all: Vec::new(),
             last: Vec::new(),
         }
     }
@@ -177,6 +185,23 @@ impl Workspace {
             cache.close(level, head, &mut self.last);
         }
         attend_with(level, self, &Task { scores, keys, last, next }, out);
+    }
+
+    /// As [`attend`](Self::attend), where these are all the keys that the queries see: writes what they mix to `out`, `[rows, head_dim]`.
+    pub fn attend_alone(
+        &mut self,
+        level: Level,
+        scores: Scores,
+        keys: &Keys<'_>,
+        next: Option<&Keys<'_>>,
+        out: &mut [f32],
+    ) {
+        let (n_rows, shape) = (self.queries.n_rows(), keys.cache.shape());
+        let mut of_all = mem::take(&mut self.of_all);
+        of_all.resize(Mixture::len(n_rows, shape.width()), 0.0);
+        self.attend(level, scores, keys, next, &mut Mixture::within(&mut of_all, n_rows, shape.width()));
+        write_rows(&of_all, n_rows, 0, out, shape.head_dim);
+        self.of_all = of_all;
     }
 }
 
@@ -228,7 +253,7 @@ fn attend<I: Isa>(work: &mut Workspace, task: &Task<'_>, out: &mut Mixture<'_>) 
     let seen = work.queries.all_visible();
     let (start, end) = (positions.start.max(seen.start), positions.end.min(seen.end));
     if let Some(next) = task.next {
-        ask_for_the_last::<I>(next);
+        ask_for_the_last(next);
     }
     let mut of_segment = mem::take(&mut work.of_segment);
     let width = cache.shape().width();
@@ -252,13 +277,11 @@ fn attend<I: Isa>(work: &mut Workspace, task: &Task<'_>, out: &mut Mixture<'_>) 
 
 /// Asks for the keys that [`LayerCache::close`] will read.
 #[inline(always)]
-fn ask_for_the_last<I: Isa>(keys: &Keys<'_>) {
+fn ask_for_the_last(keys: &Keys<'_>) {
     let Keys { cache, head, positions } = keys;
     let Some(first) = cache.open_group().filter(|first| positions.contains(first)) else { return };
-    for tile in cache.block(first).group(cache.shape(), *head, first % BLOCK / LANES) {
-        for position in &tile[..cache.len() - first] {
-            I::prefetch(position.as_ptr());
-        }
+    for place in first % BLOCK..first % BLOCK + cache.len() - first {
+        cache.block(first).ask_for_key(cache.shape(), *head, place, prefetch::second_level);
     }
 }
 
@@ -280,13 +303,14 @@ fn attend_block<I: Isa>(
     let closed = strips.start..last.map_or(strips.end, |last| last / LANES);
     work.weights.fill([0.0; BLOCK]);
     let keys = block.keys(shape, *head);
-    let next_keys = next.map(|(next, head)| next.keys(shape, head));
+    // Addresses and no references: others may be writing there.
+    let next = next.map(|(next, head)| next.addresses(shape, head));
     for (part, queries) in work.queries.packed.chunks_exact(n_rows).enumerate() {
         let keys = Strips {
             vectors: &keys[part * BLOCK..],
             step: 1,
             stride: width,
-            next: next_keys.map(|keys| &keys[part * BLOCK..]),
+            next: next.map(|[keys, _]| keys.wrapping_add(part * BLOCK)),
         };
         let inner = 0..BLOCK.min(head_dim - part * BLOCK);
         let weights = work.weights.as_flattened_mut();
@@ -308,7 +332,7 @@ fn attend_block<I: Isa>(
         vectors: block.values(shape, *head),
         step: width / LANES,
         stride: 1,
-        next: next.map(|(next, head)| next.values(shape, head)),
+        next: next.map(|[_, values]| values),
     };
     product::accumulate::<I>(&work.weights, values, places, 0..width / LANES, mixture.values, width);
 }

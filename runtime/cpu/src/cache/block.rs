@@ -72,12 +72,31 @@ impl Block {
 
     /// A head's keys, `[BLOCK / 16, width]` vectors of 16 positions where groups are closed.
     pub fn keys(&self, shape: KvShape, head: usize) -> &[[f32; LANES]] {
-        self.0.floats()[shape.keys(head)].as_chunks().0
+        self.0.some(shape.keys(head)).as_chunks().0
     }
 
     /// A head's values, `[BLOCK, width / 16]` vectors of 16 elements.
     pub fn values(&self, shape: KvShape, head: usize) -> &[[f32; LANES]] {
-        self.0.floats()[shape.values(head)].as_chunks().0
+        self.0.some(shape.values(head)).as_chunks().0
+    }
+
+    /// Where a head's keys and values begin, for those who ask for memory that others may write to.
+    pub fn addresses(&self, shape: KvShape, head: usize) -> [*const [f32; LANES]; 2] {
+        [shape.keys(head), shape.values(head)].map(|range| self.0.address(range.start).cast())
+    }
+
+    /// Asks for the memory of a head's key at `place`, whose group is open, as `ask` does for a line.
+    pub fn ask_for_key(&self, shape: KvShape, head: usize, place: usize, ask: impl Fn(*const [f32; LANES])) {
+        let [keys, _] = self.addresses(shape, head);
+        let group = keys.wrapping_add(place / LANES * shape.width());
+        (0..shape.width()).step_by(LANES).for_each(|tile| ask(group.wrapping_add(tile + place % LANES)));
+    }
+
+    /// As [`ask_for_key`](Self::ask_for_key), of a head's value.
+    pub fn ask_for_value(&self, shape: KvShape, head: usize, place: usize, ask: impl Fn(*const [f32; LANES])) {
+        let [_, values] = self.addresses(shape, head);
+        let n_vectors = shape.width() / LANES;
+        (place * n_vectors..(place + 1) * n_vectors).for_each(|vector| ask(values.wrapping_add(vector)));
     }
 
     /// A head's keys of a group.
@@ -86,48 +105,55 @@ impl Block {
         &self.keys(shape, head).as_chunks().0[group * n_tiles..][..n_tiles]
     }
 
-    fn group_mut(&mut self, shape: KvShape, head: usize, group: usize) -> &mut [Tile] {
-        let n_tiles = shape.width() / LANES;
-        let keys = self.0.floats_mut()[shape.keys(head)].as_chunks_mut().0;
-        &mut keys.as_chunks_mut().0[group * n_tiles..][..n_tiles]
-    }
-
     /// Puts keys and values of successive positions, `[positions, n_heads, head_dim]` each, at `places`, which follow what is there. Closes groups.
     pub fn write(&mut self, level: Level, shape: KvShape, places: Range<usize>, k: &[f32], v: &[f32]) {
         let KvShape { n_heads, head_dim } = shape;
-        let (kv_len, width) = (n_heads * head_dim, shape.width());
-        for group in places.start / LANES..places.end.div_ceil(LANES) {
-            let end = (group + 1) * LANES;
-            let (start, end) = (places.start.max(end - LANES), places.end.min(end));
-            let rows = (start - places.start) * kv_len..(end - places.start) * kv_len;
-            for head in 0..n_heads {
-                let tiles = self.group_mut(shape, head, group);
-                for (place, k) in (start..end).zip(k[rows.clone()].chunks_exact(kv_len)) {
-                    let (vectors, rest) = k[head * head_dim..][..head_dim].as_chunks();
-                    for (tile, vector) in tiles.iter_mut().zip(vectors) {
-                        tile[place % LANES] = *vector;
-                    }
-                    if !rest.is_empty() {
-                        tiles[vectors.len()][place % LANES] = filled_up(rest);
-                    }
-                }
-                if end.is_multiple_of(LANES) {
-                    turn(level, tiles);
-                }
-                let values = &mut self.0.floats_mut()[shape.values(head)];
-                for (place, v) in (start..end).zip(v[rows.clone()].chunks_exact(kv_len)) {
-                    let value = &mut values[place * width..][..width];
-                    value[..head_dim].copy_from_slice(&v[head * head_dim..][..head_dim]);
-                    value[head_dim..].fill(0.0);
-                }
+        for head in 0..n_heads {
+            let rows = k.chunks_exact(n_heads * head_dim).zip(v.chunks_exact(n_heads * head_dim));
+            let rows = rows.map(|(k, v)| [k, v].map(|row| &row[head * head_dim..][..head_dim]));
+            // SAFETY: the block is borrowed for writing.
+            unsafe { self.write_head(level, shape, head, places.clone(), rows) };
+        }
+    }
+
+    /// As [`write`](Self::write), a key and a value of a head for each place.
+    ///
+    /// # Safety
+    /// Nothing else may use this head's keys and values meanwhile, nor the whole block.
+    pub unsafe fn write_head<'a>(
+        &self,
+        level: Level,
+        shape: KvShape,
+        head: usize,
+        places: Range<usize>,
+        rows: impl Iterator<Item = [&'a [f32]; 2]>,
+    ) {
+        let width = shape.width();
+        // SAFETY: the caller's promise.
+        let [keys, values] = [shape.keys(head), shape.values(head)].map(|range| unsafe { self.0.some_mut(range) });
+        for (place, [k, v]) in places.zip(rows) {
+            let group = group_mut(keys, width, place / LANES);
+            let (vectors, rest) = k.as_chunks();
+            for (tile, vector) in group.iter_mut().zip(vectors) {
+                tile[place % LANES] = *vector;
             }
+            if !rest.is_empty() {
+                group[vectors.len()][place % LANES] = filled_up(rest);
+            }
+            if (place + 1).is_multiple_of(LANES) {
+                turn(level, group);
+            }
+            let value = &mut values[place * width..][..width];
+            value[..v.len()].copy_from_slice(v);
+            value[v.len()..].fill(0.0);
         }
     }
 
     /// Opens a group that was closed.
     pub(super) fn open(&mut self, shape: KvShape, group: usize) {
         for head in 0..shape.n_heads {
-            turn(Level::current(), self.group_mut(shape, head, group));
+            let keys = &mut self.0.floats_mut()[shape.keys(head)];
+            turn(Level::current(), group_mut(keys, shape.width(), group));
         }
     }
 
@@ -141,9 +167,15 @@ impl Block {
                 (tile, i) if is_open => group[tile + place % LANES][i],
                 (tile, i) => group[tile + i][place % LANES],
             }));
-            v.extend_from_slice(&self.0.floats()[shape.values(head)][place * shape.width()..][..head_dim]);
+            v.extend_from_slice(&self.0.some(shape.values(head))[place * shape.width()..][..head_dim]);
         }
     }
+}
+
+/// A group of a head's keys.
+fn group_mut(keys: &mut [f32], width: usize, group: usize) -> &mut [Tile] {
+    let vectors = keys[group * LANES * width..][..LANES * width].as_chunks_mut().0;
+    vectors.as_chunks_mut().0
 }
 
 fn filled_up(rest: &[f32]) -> [f32; LANES] {

@@ -8,6 +8,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -68,6 +69,26 @@ impl Pool {
 impl Pooled {
     pub fn floats(&self) -> &[f32] {
         self.bytes.floats()
+    }
+
+    /// As [`floats`](Self::floats), some of them.
+    pub fn some(&self, range: Range<usize>) -> &[f32] {
+        self.bytes.some_floats(range)
+    }
+
+    /// As [`some`](Self::some), to write to while others are used.
+    ///
+    /// # Safety
+    /// Nothing else may use these until the result is gone, which includes all that borrows the whole.
+    #[expect(clippy::mut_from_ref, reason = "the caller answers for it")]
+    pub unsafe fn some_mut(&self, range: Range<usize>) -> &mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { self.bytes.some_floats_mut(range) }
+    }
+
+    /// Where number `i` is, for those who ask for memory that others may write to.
+    pub fn address(&self, i: usize) -> *const f32 {
+        self.bytes.address(i)
     }
 
     pub fn floats_mut(&mut self) -> &mut [f32] {

@@ -3,6 +3,10 @@
 use std::array;
 
 use super::{activations::GROUP, header::Portable};
+use crate::{
+    prefetch::{LINE, first_level, second_level},
+    team::share,
+};
 
 /// Rows of a tile, one per lane of a 512-bit register.
 pub(super) const ROWS: usize = 16;
@@ -200,16 +204,9 @@ pub(super) fn prefetch(at: &[u8], n: usize, far_bytes: usize) {
 /// and then what the kernel loads next waits behind them; between multiplications they are asked for as fast as they come.
 #[inline(always)]
 pub(super) fn prefetch_part(at: &[u8], n: usize, far_bytes: usize, part: usize, n_parts: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in crate::team::share(n.div_ceil(64), part, n_parts) {
-        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-        let at: *const i8 = at.as_ptr().wrapping_add(64 * line).cast();
-        // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(far_bytes));
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(NEAR_BYTES));
-        }
+    for line in share(n.div_ceil(LINE), part, n_parts) {
+        let at = at.as_ptr().wrapping_add(LINE * line);
+        second_level(at.wrapping_add(far_bytes));
+        first_level(at.wrapping_add(NEAR_BYTES));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (at, n, far_bytes, part, n_parts, NEAR_BYTES);
 }

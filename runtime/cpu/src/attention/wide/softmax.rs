@@ -13,7 +13,10 @@ use super::{
     panel::{load, put, split},
     unit::{HALF, Panel, SIDE},
 };
-use crate::cache::{BLOCK, LANES};
+use crate::{
+    cache::{BLOCK, LANES},
+    prefetch::{self, LINE},
+};
 
 /// Scores of 32 queries with a block of keys.
 #[derive(Clone, Debug)]
@@ -92,8 +95,6 @@ impl Rows {
         weights: &mut [Panel; 2],
         next: &[Panel],
     ) -> f32 {
-        /// What a cache loads at once.
-        const LINE: usize = 64;
         let lines_per_row = size_of_val(next) / LINE / SIDE;
         let [a, b] = &mut self.sums;
         let (before, after) = if self.current == 0 { (&*a, b) } else { (&*b, a) };
@@ -104,7 +105,7 @@ impl Rows {
                 self.references[r] = largest(scores).max(f32::MIN);
             }
             for line in r * lines_per_row..(r + 1) * lines_per_row {
-                _mm_prefetch::<_MM_HINT_T0>(next.as_ptr().wrapping_byte_add(line * LINE).cast());
+                prefetch::first_level(next.as_ptr().wrapping_byte_add(line * LINE));
             }
             let reference = _mm512_set1_ps(self.references[r]);
             let mut sum = load(&before[r]);

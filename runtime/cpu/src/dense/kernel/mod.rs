@@ -23,7 +23,10 @@ mod portable;
 
 use std::slice;
 
-use crate::level::Level;
+use crate::{
+    level::Level,
+    prefetch::{LINE, second_level},
+};
 
 /// Rows of a strip.
 pub(super) const ROWS: usize = 32;
@@ -337,14 +340,9 @@ const AHEAD_BYTES: usize = 16 * 1024;
 /// Strips follow one another in the order in which they are read.
 #[inline(always)]
 fn prefetch(at: *const u8, n: usize) {
-    #[cfg(target_arch = "x86_64")]
-    for line in (0..n).step_by(size_of::<Line>()) {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD_BYTES + line).cast()) };
+    for line in (0..n).step_by(LINE) {
+        second_level(at.wrapping_add(AHEAD_BYTES + line));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (at, n, AHEAD_BYTES);
 }
 
 #[cfg(test)]

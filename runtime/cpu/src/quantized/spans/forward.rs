@@ -7,11 +7,7 @@
 //!             for each 16 tokens: sums of a span in registers
 //! ```
 
-use std::{
-    arch::x86_64::{_MM_HINT_T1, _mm_prefetch},
-    cell::RefCell,
-    ops::Range,
-};
+use std::{cell::RefCell, ops::Range};
 
 use super::{
     super::{
@@ -24,6 +20,7 @@ use super::{
 };
 use crate::{
     columns::Columns,
+    prefetch::{self, LINE},
     team::{Team, share},
 };
 
@@ -131,9 +128,8 @@ impl Tiles {
         for tile in strip * STRIP..((strip + 1) * STRIP).min(self.n_tiles()) {
             let tile = self.tile(tile);
             let at = |group| tile.len() * group / self.n_groups();
-            for line in (at(groups.start)..at(groups.end)).step_by(64) {
-                // SAFETY: a prefetch reads nothing that a program sees and is valid for every address.
-                unsafe { _mm_prefetch::<_MM_HINT_T1>(tile.as_ptr().add(line).cast()) };
+            for line in (at(groups.start)..at(groups.end)).step_by(LINE) {
+                prefetch::second_level(&raw const tile[line]);
             }
         }
     }
