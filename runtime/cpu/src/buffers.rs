@@ -5,9 +5,9 @@
 //! pages, which are worth another tenth.
 
 use std::{
-    fmt,
-    ops::{Deref, DerefMut},
-    sync::{Mutex, PoisonError},
+    fmt, mem,
+    ops::{Deref, DerefMut, Range},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use crate::arena::prefer_large_pages;
@@ -17,7 +17,9 @@ const KEPT: usize = 12;
 
 /// Buffers that nobody uses now.
 #[derive(Debug)]
-pub(crate) struct Buffers<T>(Mutex<Vec<Vec<T>>>);
+pub(crate) struct Buffers<T>(Arc<Mutex<Kept<T>>>);
+
+type Kept<T> = Vec<Vec<T>>;
 
 /// What a buffer starts at a multiple of: a line of the cache, and a vector register.
 const ALIGN: usize = 64;
@@ -31,9 +33,16 @@ pub(crate) struct Buffer<'a, T> {
     buffers: &'a Buffers<T>,
 }
 
+/// As [`Buffer`], for whoever outlives the team.
+pub(crate) struct Detached<T> {
+    elements: Vec<T>,
+    range: Range<usize>,
+    kept: Arc<Mutex<Kept<T>>>,
+}
+
 impl<T> Default for Buffers<T> {
     fn default() -> Buffers<T> {
-        Buffers(Mutex::default())
+        Buffers(Arc::default())
     }
 }
 
@@ -63,14 +72,42 @@ impl<T: Clone> Buffers<T> {
     }
 }
 
+impl<T> Buffer<'_, T> {
+    pub fn detach(mut self) -> Detached<T> {
+        let (elements, range) = (mem::take(&mut self.elements), self.first..self.first + self.n);
+        Detached { elements, range, kept: Arc::clone(&self.buffers.0) }
+    }
+}
+
 impl<T> Drop for Buffer<'_, T> {
     fn drop(&mut self) {
-        let mut kept = self.buffers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
-            // The one that was not asked for the longest.
-            kept.remove(0);
-        }
-        kept.push(std::mem::take(&mut self.elements));
+        give_back(&mut self.elements, &self.buffers.0);
+    }
+}
+
+impl<T> Drop for Detached<T> {
+    fn drop(&mut self) {
+        give_back(&mut self.elements, &self.kept);
+    }
+}
+
+fn give_back<T>(elements: &mut Vec<T>, kept: &Mutex<Kept<T>>) {
+    let elements = mem::take(elements);
+    if elements.is_empty() {
+        // They are somebody else's by now.
+        return;
+    }
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.len() == KEPT {
+        // The one that was not asked for the longest.
+        kept.remove(0);
+    }
+    kept.push(elements);
+}
+
+impl<T> AsRef<[T]> for Detached<T> {
+    fn as_ref(&self) -> &[T] {
+        &self.elements[self.range.clone()]
     }
 }
 
@@ -108,6 +145,24 @@ mod tests {
         assert_eq!(buffers.take(50, 0).len(), 50);
         let both = (buffers.take(100, 0), buffers.take(100, 0));
         assert_ne!(both.0.as_ptr(), both.1.as_ptr());
+    }
+
+    #[test]
+    fn a_detached_buffer_serves_again_once_it_is_dropped_and_outlives_its_team() {
+        let buffers = Buffers::<u32>::default();
+        let mut buffer = buffers.take(100, 0);
+        buffer.fill(7);
+        let address = buffer.as_ptr();
+        let detached = buffer.detach();
+        assert_ne!(buffers.take(100, 0).as_ptr(), address);
+        assert_eq!((detached.as_ref(), detached.as_ref().as_ptr()), (&[7; 100][..], address));
+        drop(detached);
+        let (first, second) = (buffers.take(100, 0), buffers.take(100, 0));
+        assert!([first.as_ptr(), second.as_ptr()].contains(&address));
+        let detached = first.detach();
+        drop(second);
+        drop(buffers);
+        assert_eq!(detached.as_ref().len(), 100);
     }
 
     #[test]

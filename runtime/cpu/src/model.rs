@@ -19,7 +19,7 @@ use crate::{
     activation::softcap,
     activations::Activations,
     attention::AttentionWeights,
-    buffers::Buffer,
+    buffers::{Buffer, Detached},
     cache::{CpuCache, LayerCache, Pool},
     ffn::FfnWeights,
     level::Level,
@@ -307,36 +307,45 @@ impl CpuModel {
             let rows = &mut own[(wanted.n_rows - n) * hidden..];
             self.timers.time(Op::Norm, || self.final_norm.apply(self.level, rows));
             match wanted.want {
-                Want::Hidden => outputs.push(Output { values: rows.to_vec(), width: hidden }),
+                Want::Hidden => outputs.push(Output::of_one(rows.to_vec(), hidden)),
                 _ => {
                     for_head.extend_from_slice(rows);
                     outputs.push(Output::default());
                 }
             }
         }
-        let head = self.head.as_ref().unwrap_or(&self.embedding);
         if for_head.is_empty() {
             return outputs;
         }
-        let logits = self.timers.time(Op::Head, || {
-            let mut logits = head.forward(&self.team, &Activations::new(&for_head));
-            if let Some(cap) = self.decoder.head.softcap {
-                softcap(self.level, &mut logits, cap);
-            }
-            logits
-        });
-        let mut rest = &*logits;
+        let width = self.head().n_rows();
+        let logits: Arc<Detached<f32>> = Arc::new(self.timers.time(Op::Head, || self.logits(&for_head)).detach());
+        let mut start = 0;
         for (output, wanted) in outputs.iter_mut().zip(wants) {
             let n = match wanted.want {
                 Want::LastLogits => 1,
                 Want::AllLogits => wanted.n_new,
                 Want::Nothing | Want::Hidden => continue,
             };
-            let (own, others) = rest.split_at(n * head.n_rows());
-            rest = others;
-            *output = Output { values: own.to_vec(), width: head.n_rows() };
+            let range = start..start + n * width;
+            start = range.end;
+            *output = Output::new(Arc::clone(&logits) as _, range, width);
         }
         outputs
+    }
+
+    fn head(&self) -> &Linear {
+        self.head.as_ref().unwrap_or(&self.embedding)
+    }
+
+    /// `[tokens, hidden]`, after the last norm, to `[tokens, vocab]`.
+    fn logits(&self, x: &[f32]) -> Buffer<'_, f32> {
+        /// Logits that a thread caps at a time.
+        const SHARE: usize = 4096;
+        let mut logits = self.head().forward(&self.team, &Activations::new(x));
+        if let Some(cap) = self.decoder.head.softcap {
+            self.team.for_each_chunk(&mut logits, SHARE, |_, logits| softcap(self.level, logits, cap));
+        }
+        logits
     }
 }
 

@@ -1,6 +1,6 @@
 //! What runs a description: executors, loaded models, caches.
 
-use std::{any::Any, fmt, sync::Arc, time::Duration};
+use std::{any::Any, fmt, ops::Range, sync::Arc, time::Duration};
 
 use kinfolk_weights::Source;
 
@@ -216,19 +216,64 @@ pub enum Want {
     Hidden,
 }
 
-/// Rows of numbers for one sequence.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Rows of numbers for one sequence. All sequences' of a pass may be in one memory, which goes back to the executor when the last of them is
+/// dropped: logits are megabytes, which no one copies who only looks at them.
+#[derive(Clone)]
 pub struct Output {
-    /// Row-major, `n_rows × width`.
-    pub values: Vec<f32>,
-    /// Length of a row: the vocabulary or the hidden size.
-    pub width: usize,
+    memory: Arc<dyn AsRef<[f32]> + Send + Sync>,
+    /// Where its rows are.
+    range: Range<usize>,
+    width: usize,
 }
 
 impl Output {
+    /// Rows of `width` elements, the vocabulary or the hidden size, at `range` of `memory`.
+    ///
+    /// # Panics
+    /// If `memory` ends before `range` does.
+    pub fn new(memory: Arc<dyn AsRef<[f32]> + Send + Sync>, range: Range<usize>, width: usize) -> Output {
+        assert!(range.start <= range.end && range.end <= (*memory).as_ref().len(), "rows that are in memory");
+        Output { memory, range, width }
+    }
+
+    /// Rows in memory of their own.
+    pub fn of_one(values: Vec<f32>, width: usize) -> Output {
+        let n = values.len();
+        Output::new(Arc::new(values), 0..n, width)
+    }
+
+    /// Length of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Row-major, `n_rows × width`.
+    pub fn values(&self) -> &[f32] {
+        &(*self.memory).as_ref()[self.range.clone()]
+    }
+
     /// The rows, oldest token first.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f32]> {
-        self.values.chunks_exact(self.width.max(1))
+        self.values().chunks_exact(self.width.max(1))
+    }
+}
+
+impl Default for Output {
+    /// No rows.
+    fn default() -> Output {
+        Output::of_one(Vec::new(), 0)
+    }
+}
+
+impl PartialEq for Output {
+    fn eq(&self, other: &Output) -> bool {
+        self.width == other.width && self.values() == other.values()
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").field("values", &self.values()).field("width", &self.width).finish()
     }
 }
 

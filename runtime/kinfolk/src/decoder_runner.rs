@@ -66,7 +66,7 @@ impl DecoderRunner {
         let logits = run(&*self.model, &mut *self.cache, tokens, Want::LastLogits, &self.cancel, &mut |done| {
             self.tokens.extend_from_slice(done);
         })?;
-        Ok(logits.values)
+        Ok(logits.values().to_vec())
     }
 }
 
@@ -134,7 +134,7 @@ impl LmRunner for DecoderRunner {
     fn predict_logits(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         self.check(tokens)?;
         let mut cache = self.model.new_cache();
-        Ok(run(&*self.model, &mut *cache, tokens, Want::LastLogits, &self.cancel, &mut |_| {})?.values)
+        Ok(run(&*self.model, &mut *cache, tokens, Want::LastLogits, &self.cancel, &mut |_| {})?.values().to_vec())
     }
 
     fn capabilities(&self) -> Capabilities {

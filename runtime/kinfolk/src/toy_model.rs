@@ -211,7 +211,7 @@ impl Model for ToyModel {
             if fault != Some(Fault::KeepsCache) {
                 cache.tokens = longer;
             }
-            outputs.push(Output { values, width: VOCAB });
+            outputs.push(Output::of_one(values, VOCAB));
         }
         if fault == Some(Fault::FewOutputs) {
             outputs.pop();

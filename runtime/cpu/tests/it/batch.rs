@@ -79,7 +79,7 @@ fn results_are_the_same_in_every_company() {
             let mut batch: Vec<Sequence<'_>> = batch.collect();
             let outputs = model.forward(&mut batch, &Cancel::new()).unwrap();
             for (output, i) in outputs.iter().zip(order) {
-                assert_eq!(output.values, alone[i], "{fixture}: sequence {i} in {order:?}");
+                assert_eq!(output.values(), alone[i], "{fixture}: sequence {i} in {order:?}");
             }
         }
     }
@@ -95,10 +95,10 @@ fn each_sequence_gets_what_it_wants_and_nothing_else() {
     let mut batch: Vec<Sequence<'_>> =
         batch.map(|(cache, want)| Sequence { cache: &mut **cache, tokens: &all, want }).collect();
     let [hidden, nothing, logits, last] = model.forward(&mut batch, &Cancel::new()).unwrap().try_into().unwrap();
-    assert_eq!((hidden.width, hidden.rows().len()), (48, 6));
+    assert_eq!((hidden.width(), hidden.rows().len()), (48, 6));
     assert_eq!(nothing, Output::default());
-    assert_eq!((logits.width, logits.rows().len()), (320, 6));
-    assert_eq!(last.values, logits.rows().last().unwrap());
+    assert_eq!((logits.width(), logits.rows().len()), (320, 6));
+    assert_eq!(last.values(), logits.rows().last().unwrap());
     assert!(caches.iter().all(|cache| cache.len() == 6));
 }
 

@@ -107,7 +107,7 @@ fn a_pass_cancelled_at_any_moment_happened_or_did_not() {
                 model.forward(&mut [sequence], &cancel)
             });
             match outcome {
-                Ok(outputs) => assert_eq!(outputs[0].values, expected),
+                Ok(outputs) => assert_eq!(outputs[0].values(), expected),
                 Err(error) => {
                     assert_eq!(error, ForwardError::Cancelled);
                     assert_eq!(cache.snapshot(), before, "{fixture} after {delay_us} µs");

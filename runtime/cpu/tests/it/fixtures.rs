@@ -88,7 +88,7 @@ pub fn try_forward(
     tokens: &[u32],
     want: Want,
 ) -> Result<Vec<f32>, ForwardError> {
-    Ok(model.forward(&mut [Sequence { cache, tokens, want }], &Cancel::new())?.remove(0).values)
+    Ok(model.forward(&mut [Sequence { cache, tokens, want }], &Cancel::new())?.remove(0).values().to_vec())
 }
 
 /// As many tokens of a sequence as give the same bits at once as one by one: from 32 on a matrix unit may take part.

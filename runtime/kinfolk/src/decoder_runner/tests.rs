@@ -34,7 +34,7 @@ fn a_prompt_of_several_chunks_equals_one_pass() {
     let prompt = tokens(2 * Workload::CHUNK_TOKENS + 100);
     let mut cache = model.new_cache();
     let whole = Sequence { cache: &mut *cache, tokens: &prompt, want: Want::LastLogits };
-    let expected = model.forward(&mut [whole], &Cancel::new()).unwrap().remove(0).values;
+    let expected = model.forward(&mut [whole], &Cancel::new()).unwrap().remove(0).values().to_vec();
     let watched = Arc::new(Watched::new(model));
     let mut runner =
         DecoderRunner::new("test", Arc::clone(&watched) as Arc<dyn Model>, no_fingerprint(), Cancel::new());
