@@ -7,30 +7,77 @@ use crate::{
     level::{Level, compiled_per_level},
 };
 
-/// `gate = activation(gate) · up`, elementwise.
-pub(crate) type Gated = fn(Level, &mut [f32], &[f32]);
+/// `activation(gate) · up`, elementwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gating {
+    Silu,
+    GeluTanh,
+}
 
-/// The gated form of an activation; `None` if this executor does not have it.
-pub(crate) fn gated(activation: Activation) -> Option<Gated> {
-    match activation {
-        Activation::Silu => Some(multiply::<Silu>),
-        Activation::GeluTanh => Some(multiply::<GeluTanh>),
-        _ => None,
+impl Gating {
+    /// That of an activation; `None` if this executor does not have it.
+    pub fn of(activation: Activation) -> Option<Gating> {
+        match activation {
+            Activation::Silu => Some(Gating::Silu),
+            Activation::GeluTanh => Some(Gating::GeluTanh),
+            _ => None,
+        }
+    }
+
+    /// Puts it in the place of the gate.
+    pub fn apply(self, level: Level, gate: &mut [f32], up: &[f32]) {
+        match self {
+            Gating::Silu => apply::<Silu>(level, gate, up),
+            Gating::GeluTanh => apply::<GeluTanh>(level, gate, up),
+        }
+        compiled_per_level!(apply = apply_each [A: Nonlinear] (gate: &mut [f32], up: &[f32]));
+    }
+
+    /// Puts it in the place of the gates of pairs of gates and what they open for.
+    pub fn apply_to_pairs(self, level: Level, pairs: &mut [[[f32; LANES]; 2]]) {
+        match self {
+            Gating::Silu => apply::<Silu>(level, pairs),
+            Gating::GeluTanh => apply::<GeluTanh>(level, pairs),
+        }
+        compiled_per_level!(apply = apply_to_each_pair [A: Nonlinear] (pairs: &mut [[[f32; LANES]; 2]]));
+    }
+
+    /// For those who have an instruction set.
+    #[inline(always)]
+    pub fn of_lanes(self, gate: [f32; LANES], up: &[f32; LANES]) -> [f32; LANES] {
+        match self {
+            Gating::Silu => of_lanes::<Silu>(gate, up),
+            Gating::GeluTanh => of_lanes::<GeluTanh>(gate, up),
+        }
     }
 }
+
+/// Numbers of a vector.
+const LANES: usize = 16;
 
 /// What [`compiled_per_level`] can be generic over.
 trait Nonlinear {
     fn of(x: f32) -> f32;
 }
 
-compiled_per_level!(multiply = multiply_each [A: Nonlinear] (gate: &mut [f32], up: &[f32]));
-
 #[inline(always)]
-fn multiply_each<A: Nonlinear>(gate: &mut [f32], up: &[f32]) {
+fn apply_each<A: Nonlinear>(gate: &mut [f32], up: &[f32]) {
     for (g, u) in gate.iter_mut().zip(up) {
         *g = A::of(*g) * u;
     }
+}
+
+#[inline(always)]
+fn apply_to_each_pair<A: Nonlinear>(pairs: &mut [[[f32; LANES]; 2]]) {
+    for [gate, up] in pairs {
+        *gate = of_lanes::<A>(*gate, up);
+    }
+}
+
+#[inline(always)]
+fn of_lanes<A: Nonlinear>(mut gate: [f32; LANES], up: &[f32; LANES]) -> [f32; LANES] {
+    apply_each::<A>(&mut gate, up);
+    gate
 }
 
 struct Silu;
@@ -119,11 +166,16 @@ mod tests {
     fn every_instruction_set_gives_the_same_bits() {
         let gate: Vec<f32> = (0..1003).map(|i| ((i * 37) as f32).sin() * (i % 23) as f32).collect();
         let up: Vec<f32> = gate.iter().map(|g| 1.0 - g).collect();
-        for gated in [multiply::<Silu>, multiply::<GeluTanh>, |level, x: &mut [f32], _: &[f32]| softcap(level, x, 5.0)]
-        {
+        type Apply = fn(Level, &mut [f32], &[f32]);
+        let all: [Apply; 3] = [
+            |level, x, up| Gating::Silu.apply(level, x, up),
+            |level, x, up| Gating::GeluTanh.apply(level, x, up),
+            |level, x, _| softcap(level, x, 5.0),
+        ];
+        for apply in all {
             let of = |level| {
                 let mut x = gate.clone();
-                gated(level, &mut x, &up);
+                apply(level, &mut x, &up);
                 x.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
             };
             for level in Level::available() {

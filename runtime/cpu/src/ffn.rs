@@ -3,12 +3,13 @@
 use kinfolk_decoder::{Ffn, GatedMlp, LoadError, Moe, Slot};
 
 use crate::{
-    activation::{self, Gated, sigmoid},
+    activation::{Gating, sigmoid},
     activations::Activations,
     buffers::Buffer,
     linear::Linear,
     load::Loader,
     model::{Context, TOKENS},
+    rows::TURN,
     simd,
     supports::refusal,
     team::Team,
@@ -26,10 +27,18 @@ pub(crate) enum FfnWeights {
 /// `down(activation(gate(x)) · up(x))`.
 #[derive(Debug)]
 pub(crate) struct GatedWeights {
-    gate: Linear,
-    up: Linear,
+    gate_up: GateUp,
     down: Linear,
-    gated: Gated,
+    gating: Gating,
+}
+
+/// The projections of which one is the other's gate.
+#[derive(Debug)]
+enum GateUp {
+    /// As one, with their rows [in turns](crate::rows::StoredRows::in_turns), so that a thread has both products at the same time.
+    Joint(Linear),
+    /// Where they differ in type or are too small.
+    Apart([Linear; 2]),
 }
 
 #[derive(Debug)]
@@ -64,21 +73,56 @@ impl FfnWeights {
 
 impl GatedWeights {
     fn load(mlp: &GatedMlp, [gate, up, down]: [Slot; 3], loader: &mut Loader<'_>) -> Result<GatedWeights, LoadError> {
-        let gated = activation::gated(mlp.activation)
+        let gating = Gating::of(mlp.activation)
             .ok_or_else(|| refusal(format!("activation {:?} is not implemented", mlp.activation)))?;
-        Ok(GatedWeights { gate: loader.linear(gate)?, up: loader.linear(up)?, down: loader.linear(down)?, gated })
+        let gate_up = match loader.linear_in_turns([gate, up])? {
+            Some(joint) => GateUp::Joint(joint),
+            None => GateUp::Apart([loader.linear(gate)?, loader.linear(up)?]),
+        };
+        Ok(GatedWeights { gate_up, down: loader.linear(down)?, gating })
     }
 
     fn forward<'t>(&self, ctx: &Context<'t>, x: &Activations<'_, 't>) -> Buffer<'t, f32> {
-        let Context { team, timers, .. } = *ctx;
-        let [mut gate, up] = timers.time(Op::GateUp, || Linear::forward_all([&self.gate, &self.up], team, x));
-        let width = self.gate.n_rows();
-        timers.time(Op::Activation, || {
-            team.for_each_chunk(&mut gate, TOKENS * width, |chunk, rows| {
-                (self.gated)(ctx.level, rows, &up[chunk * TOKENS * width..][..rows.len()]);
-            });
-        });
-        timers.time(Op::Down, || self.down.forward(team, &Activations::new(&gate)))
+        let hidden = self.gate_up.forward(ctx, x, self.gating);
+        ctx.timers.time(Op::Down, || self.down.forward(ctx.team, &Activations::new(&hidden)))
+    }
+}
+
+impl GateUp {
+    /// `gating` of both products, `[tokens, intermediate]`.
+    fn forward<'t>(&self, ctx: &Context<'t>, x: &Activations<'_, 't>, gating: Gating) -> Buffer<'t, f32> {
+        let Context { team, timers, level } = *ctx;
+        match self {
+            GateUp::Joint(joint) => {
+                if let Some(hidden) = timers.time(Op::GateUp, || joint.forward_gated(team, x, gating)) {
+                    return hidden;
+                }
+                let both = timers.time(Op::GateUp, || joint.forward(team, x));
+                let width = joint.n_rows() / 2;
+                let mut hidden = team.floats.take(both.len() / 2, 0.0);
+                timers.time(Op::Activation, || {
+                    team.for_each_chunk(&mut hidden, TOKENS * width, |chunk, hidden| {
+                        let both = &both[2 * chunk * TOKENS * width..];
+                        for (hidden, both) in hidden.chunks_exact_mut(TURN).zip(both.chunks_exact(2 * TURN)) {
+                            let (gate, up) = both.split_at(TURN);
+                            hidden.copy_from_slice(gate);
+                            gating.apply(level, hidden, up);
+                        }
+                    });
+                });
+                hidden
+            }
+            GateUp::Apart([gate, up]) => {
+                let width = gate.n_rows();
+                let [mut hidden, up] = timers.time(Op::GateUp, || Linear::forward_all([gate, up], team, x));
+                timers.time(Op::Activation, || {
+                    team.for_each_chunk(&mut hidden, TOKENS * width, |chunk, hidden| {
+                        gating.apply(level, hidden, &up[chunk * TOKENS * width..][..hidden.len()]);
+                    });
+                });
+                hidden
+            }
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Projections.
 
-use kinfolk_decoder::{DecoderError, LoadError, Matrix};
+use kinfolk_decoder::{DecoderError, LoadError};
 use kinfolk_weights::{Dtype, quant};
 
 use crate::{
-    activations::Activations, arena::Arena, buffers::Buffer, dense, quantized, rows::StoredRows, simd, team::Team,
+    activation::Gating, activations::Activations, arena::Arena, buffers::Buffer, dense, quantized, rows::StoredRows,
+    simd, team::Team,
 };
 
 /// Rows decoded together; each load of an activation serves this many products.
@@ -40,7 +41,7 @@ struct Rows {
 }
 
 impl Linear {
-    /// Copies the matrix into its own memory, so that the file's pages can be let go: as it is, in the layout of the kernels of its type
+    /// Copies a matrix into its own memory, so that the file's pages can be let go: as it is, in the layout of the kernels of its type
     /// if there are any. Quantised ones that are not to stay `packed` are decoded to f32.
     ///
     /// # Errors
@@ -48,18 +49,16 @@ impl Linear {
     pub fn new(
         team: &Team,
         arena: &Arena,
-        matrix: &Matrix<'_>,
+        rows: &StoredRows<'_>,
         bias: Option<Vec<f32>>,
         packed: bool,
     ) -> Result<Linear, LoadError> {
-        let Matrix { dtype, n_rows, n_cols, .. } = *matrix;
-        let rows = StoredRows { dtype, n_rows, n_cols, row: &|r| matrix.row(r) };
-        let tiles = if packed { Weights::in_tiles(team, arena, &rows)? } else { None };
+        let tiles = if packed { Weights::in_tiles(team, arena, rows)? } else { None };
         let weights = match tiles {
             Some(tiles) => tiles,
-            None => Weights::Rows(Rows::new(matrix, packed)?),
+            None => Weights::Rows(Rows::new(rows, packed)?),
         };
-        Ok(Linear { n_rows, n_cols, weights, bias })
+        Ok(Linear { n_rows: rows.n_rows, n_cols: rows.n_cols, weights, bias })
     }
 
     /// As [`new`](Self::new), of rows wherever they are. `None` if there is no kernel for their type.
@@ -139,6 +138,19 @@ impl Linear {
         outs
     }
 
+    /// Of a gate's rows and as many others [in turns](StoredRows::in_turns): `gating` of their products, `[tokens, n_rows / 2]`, in one
+    /// operation of the team. `None` where there is no kernel for that.
+    pub fn forward_gated<'t>(
+        &self,
+        team: &'t Team,
+        x: &Activations<'_, 't>,
+        gating: Gating,
+    ) -> Option<Buffer<'t, f32>> {
+        let Weights::Quantized(tiles) = &self.weights else { return None };
+        let mut out = team.floats.take(self.n_rows / 2 * (x.x.len() / self.n_cols), 0.0);
+        tiles.forward_gated(team, x, self.bias.as_deref(), gating, &mut out).then_some(out)
+    }
+
     fn forward_rows(&self, rows: &Rows, team: &Team, x: &[f32], by_token: &mut [f32]) {
         let n_tokens = x.len() / self.n_cols;
         if n_tokens == 1 {
@@ -192,10 +204,10 @@ impl Weights {
 }
 
 impl Rows {
-    fn new(matrix: &Matrix<'_>, packed: bool) -> Result<Rows, LoadError> {
-        let Matrix { dtype, n_rows, n_cols, .. } = *matrix;
+    fn new(rows: &StoredRows<'_>, packed: bool) -> Result<Rows, LoadError> {
+        let StoredRows { dtype, n_rows, n_cols, row: stored_row } = *rows;
         let stored = if packed { dtype } else { Dtype::F32 };
-        let row_bytes = if packed { matrix.row_bytes() } else { n_cols * 4 };
+        let row_bytes = stored.bytes_for(n_cols).unwrap_or(usize::MAX);
         let needed_bytes = n_rows.saturating_mul(row_bytes);
         let mut bytes = Vec::new();
         bytes
@@ -204,9 +216,9 @@ impl Rows {
         let mut row = vec![0.0; n_cols];
         for r in 0..n_rows {
             if packed {
-                bytes.extend_from_slice(matrix.row(r));
+                bytes.extend_from_slice(stored_row(r));
             } else {
-                quant::dequantize(dtype, matrix.row(r), &mut row).map_err(DecoderError::from)?;
+                quant::dequantize(dtype, stored_row(r), &mut row).map_err(DecoderError::from)?;
                 bytes.extend(row.iter().flat_map(|w| w.to_le_bytes()));
             }
         }

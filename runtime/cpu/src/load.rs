@@ -1,8 +1,15 @@
 //! Brings a bound description's weights into memory, piece by piece.
 
-use kinfolk_decoder::{LoadContext, LoadError, LoadProgress, Norm, Slot, Weights};
+use kinfolk_decoder::{LoadContext, LoadError, LoadProgress, Matrix, Norm, Slot, Weights};
 
-use crate::{arena::Arena, linear::Linear, norm::NormWeights, supports::refusal, team::Team};
+use crate::{
+    arena::Arena,
+    linear::Linear,
+    norm::NormWeights,
+    rows::{StoredRows, turn},
+    supports::refusal,
+    team::Team,
+};
 
 /// Hands out weights, counts them, and looks up from time to time to see whether the host still wants them.
 pub(crate) struct Loader<'a> {
@@ -33,12 +40,37 @@ impl<'a> Loader<'a> {
         let Some(matrix) = self.weights.matrix(slot) else {
             return Ok(None);
         };
-        let packed = self.context.packed_weights.unwrap_or(true) || matrix.dtype.block_len() == 1;
-        let linear = Linear::new(self.team, &self.arena, &matrix, self.weights.vector(slot.bias())?, packed)?;
+        let bias = self.weights.vector(slot.bias())?;
+        let linear = self.new_linear(&stored(&matrix, &|r| matrix.row(r)), bias)?;
         self.weights.release(slot);
-        self.weight_bytes += linear.n_bytes();
         self.advance((matrix.n_rows * matrix.row_bytes()) as u64);
         Ok(Some(linear))
+    }
+
+    /// The projections at both slots as one, with their rows [in turns](StoredRows::in_turns); `None` if they are not alike.
+    pub fn linear_in_turns(&mut self, slots: [Slot; 2]) -> Result<Option<Linear>, LoadError> {
+        if self.context.cancel.is_cancelled() {
+            return Err(LoadError::Cancelled);
+        }
+        let [Some(first), Some(second)] = slots.map(|slot| self.weights.matrix(slot)) else { return Ok(None) };
+        let bias = match [self.weights.vector(slots[0].bias())?, self.weights.vector(slots[1].bias())?] {
+            [None, None] => None,
+            [Some(first), Some(second)] => Some(in_turns([&first, &second])),
+            _ => return Ok(None),
+        };
+        let (of_first, of_second) = (|r| first.row(r), |r| second.row(r));
+        let pair = [&stored(&first, &of_first), &stored(&second, &of_second)];
+        let Some(linear) = StoredRows::in_turns(pair, |rows| self.new_linear(rows, bias)) else { return Ok(None) };
+        slots.into_iter().for_each(|slot| self.weights.release(slot));
+        self.advance((2 * first.n_rows * first.row_bytes()) as u64);
+        linear.map(Some)
+    }
+
+    fn new_linear(&mut self, rows: &StoredRows<'_>, bias: Option<Vec<f32>>) -> Result<Linear, LoadError> {
+        let packed = self.context.packed_weights.unwrap_or(true) || rows.dtype.block_len() == 1;
+        let linear = Linear::new(self.team, &self.arena, rows, bias, packed)?;
+        self.weight_bytes += linear.n_bytes();
+        Ok(linear)
     }
 
     /// Everything is in place, also what was too small to count and what the model has no use for.
@@ -70,6 +102,19 @@ impl<'a> Loader<'a> {
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes
     }
+}
+
+fn stored<'a>(matrix: &Matrix<'a>, row: &'a (dyn Fn(usize) -> &'a [u8] + Sync)) -> StoredRows<'a> {
+    StoredRows { dtype: matrix.dtype, n_rows: matrix.n_rows, n_cols: matrix.n_cols, row }
+}
+
+/// An element for each row, in the order of [`StoredRows::in_turns`].
+fn in_turns(pair: [&[f32]; 2]) -> Vec<f32> {
+    let element = |r| {
+        let (of, r) = turn(r);
+        pair[of][r]
+    };
+    (0..2 * pair[0].len()).map(element).collect()
 }
 
 /// A slot that the description's own list lacks: the two would have come apart.

@@ -2,7 +2,7 @@
 
 use kinfolk_decoder::{Attention, Decoder, Ffn, GatedMlp, Layer, Mask, Mixer, Norm, NormKind, Refusal, Wiring};
 
-use crate::{activation, rotary::Rotation};
+use crate::{activation::Gating, rotary::Rotation};
 
 /// Checks every block of a description.
 ///
@@ -65,5 +65,5 @@ fn attention(a: &Attention) -> Known {
 }
 
 fn gated(mlp: &GatedMlp) -> Known {
-    activation::gated(mlp.activation).map(drop).ok_or_else(|| format!("activation {:?}", mlp.activation))
+    Gating::of(mlp.activation).map(drop).ok_or_else(|| format!("activation {:?}", mlp.activation))
 }

@@ -33,7 +33,8 @@ pub(crate) use tiles::{Projection, Tiles, forward_all, tile_bytes};
 pub(crate) fn panel_bytes(dtype: Dtype, n_rows: usize, n_tokens: usize) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if tile_bytes(dtype, n_rows, dtype.block_len()).is_some() && spans::is_for(Level::current(), n_tokens) {
-        return spans::scratch_bytes(n_rows, n_tokens);
+        // A gate and what it opens for are one matrix.
+        return spans::scratch_bytes(n_rows.saturating_mul(2), n_tokens);
     }
     let _ = (dtype, n_rows, n_tokens);
     0

@@ -25,11 +25,12 @@ use super::{
 #[cfg(target_arch = "x86_64")]
 use super::{kernel::words, spans};
 use crate::{
+    activation::Gating,
     activations::Activations,
     arena::{Arena, Bytes},
     columns::Columns,
     level::{Level, compiled_per_level},
-    rows::StoredRows,
+    rows::{StoredRows, TURN},
     team::{Team, share},
 };
 
@@ -111,6 +112,14 @@ impl Tiles {
         self.n_tiles().div_ceil(TILES)
     }
 
+    fn rows_of_pair(&self, pair: usize) -> Range<usize> {
+        pair * TILES * ROWS..((pair + 1) * TILES * ROWS).min(self.n_rows)
+    }
+
+    fn n_tokens(&self, x: &Activations<'_, '_>) -> usize {
+        x.x.len() / self.n_cols.max(1)
+    }
+
     pub(super) fn form(&self) -> Form {
         with_scheme!(self.dtype, S => S::FORM, unreachable!("tiles are only made of types that have a scheme"))
     }
@@ -149,17 +158,49 @@ impl Tiles {
         }
     }
 
+    /// As [`forward`](Self::forward), of the rows of two matrices [in turns](StoredRows::in_turns): `gating` of both products, `[tokens,
+    /// n_rows / 2]`. Returns whether there is a kernel for that.
+    pub fn forward_gated<'t>(
+        &self,
+        team: &'t Team,
+        x: &Activations<'_, 't>,
+        bias: Option<&[f32]>,
+        gating: Gating,
+        out: &mut [f32],
+    ) -> bool {
+        const { assert!(TURN == ROWS && TILES == 2, "each pair of tiles has one of each matrix") };
+        #[cfg(target_arch = "x86_64")]
+        {
+            let n_tokens = self.n_tokens(x);
+            let level = self.level.for_tokens(n_tokens);
+            let out = Columns::new(out, self.n_rows / 2);
+            if spans::is_for(level, n_tokens) {
+                let x = x.codes.spans(team, x.x, self.n_cols);
+                self.forward_in_spans(team, &spans::Pass { x, bias, gating: Some(gating), out });
+                return true;
+            }
+            if few::has_kernel(self, n_tokens) {
+                few::forward_gated(self, team, x, bias, gating, &out);
+                return true;
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (team, x, bias, gating, out);
+        false
+    }
+
     /// `[tokens, n_cols]` to `out`, `[tokens, n_rows]`, to which `bias` (`[n_rows]`) is added.
     ///
     /// # Cost
     /// Reads every weight once, whatever the number of tokens.
     pub fn forward<'t>(&self, team: &'t Team, x: &Activations<'_, 't>, bias: Option<&[f32]>, out: &mut [f32]) {
-        let n_tokens = x.x.len() / self.n_cols.max(1);
+        let n_tokens = self.n_tokens(x);
         let level = self.level.for_tokens(n_tokens);
         #[cfg(target_arch = "x86_64")]
         if spans::is_for(level, n_tokens) {
             let x = x.codes.spans(team, x.x, self.n_cols);
-            return self.forward_in_spans(team, x, bias, &Columns::new(out, self.n_rows));
+            let out = Columns::new(out, self.n_rows);
+            return self.forward_in_spans(team, &spans::Pass { x, bias, gating: None, out });
         }
         #[cfg(target_arch = "x86_64")]
         if few::has_kernel(self, n_tokens) {
@@ -247,6 +288,7 @@ mod tests {
     use kinfolk_weights::quant;
 
     use super::*;
+    use crate::rows::turn;
 
     const TYPES: [Dtype; 8] =
         [Dtype::Q4_0, Dtype::Q4_1, Dtype::Q5_0, Dtype::Q5_1, Dtype::Q8_0, Dtype::Q4_K, Dtype::Q5_K, Dtype::Q6_K];
@@ -469,6 +511,49 @@ mod tests {
             });
             forward_all(&team, &Activations::new(&x), projections);
             assert_eq!(together, alone, "{n_tokens} tokens");
+        }
+    }
+
+    /// Also in spans, whose sums then never leave the kernel. Without a kernel nothing is computed.
+    #[test]
+    fn a_gate_and_what_it_opens_for_have_the_bits_of_both_products() {
+        let team = Team::new(3);
+        for dtype in TYPES {
+            let (n_rows, n_cols) = (80, 512);
+            let bytes = stored(dtype, 2 * n_rows, n_cols);
+            let (first, second) = bytes.split_at(bytes.len() / 2);
+            let row_bytes = first.len() / n_rows;
+            let (of_first, of_second) =
+                (|r| &first[r * row_bytes..][..row_bytes], |r| &second[r * row_bytes..][..row_bytes]);
+            let rows = [
+                &StoredRows { dtype, n_rows, n_cols, row: &of_first },
+                &StoredRows { dtype, n_rows, n_cols, row: &of_second },
+            ];
+            let in_tiles = |rows: &StoredRows<'_>| Tiles::of_rows(&team, &Arena::new(0), rows).unwrap().unwrap();
+            let [mut gate, mut up] = rows.map(in_tiles);
+            let mut joint = StoredRows::in_turns(rows, in_tiles).expect("matrices that are alike");
+            let bias = activations(2 * n_rows);
+            let of_joint: Vec<f32> = (0..2 * n_rows).map(|r| bias[turn(r).0 * n_rows + turn(r).1]).collect();
+            for (level, n_tokens) in
+                Level::available().into_iter().flat_map(|level| [1, 7, 8, 20, 31, 32, 77, 300].map(|n| (level, n)))
+            {
+                [&mut gate, &mut up, &mut joint].into_iter().for_each(|tiles| tiles.level = level);
+                let x = activations(n_tokens * n_cols);
+                let x = Activations::new(&x);
+                for gating in [Gating::Silu, Gating::GeluTanh] {
+                    let mut expected = vec![f32::NAN; n_tokens * n_rows];
+                    let (mut opened, mut found) = (expected.clone(), expected.clone());
+                    gate.forward(&team, &x, Some(&bias[..n_rows]), &mut expected);
+                    up.forward(&team, &x, Some(&bias[n_rows..]), &mut opened);
+                    gating.apply(level, &mut expected, &opened);
+                    if joint.forward_gated(&team, &x, Some(&of_joint), gating, &mut found) {
+                        assert_eq!(found, expected, "{dtype}, {n_tokens} tokens, {level:?}");
+                    } else {
+                        let is_untouched = found.iter().all(|y| y.is_nan());
+                        assert!(is_untouched && level.name() != "amx", "{dtype}, {n_tokens}, {level:?}");
+                    }
+                }
+            }
         }
     }
 

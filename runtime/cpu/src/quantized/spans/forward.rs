@@ -16,9 +16,10 @@ use super::{
         tiles::{Tiles, copy},
     },
     Block, SPAN_GROUPS, STEP_GROUPS, Spans, TOKENS, Weights,
-    product::{STRIP, Sums, Target, Unit},
+    product::{Out, STRIP, Sums, Target, Unit},
 };
 use crate::{
+    activation::Gating,
     columns::Columns,
     prefetch::{self, LINE},
     team::{Team, share},
@@ -49,10 +50,22 @@ pub(in super::super) fn scratch_bytes(n_rows: usize, n_tokens: usize) -> u64 {
     ((n_strips * size_of::<Sums>()) as u64).saturating_mul((n_tokens as u64).saturating_add(TOKENS as u64))
 }
 
+/// Products to compute.
+pub(in super::super) struct Pass<'a> {
+    /// `[spans, blocks]`
+    pub x: &'a [Block],
+    /// `[n_rows]`
+    pub bias: Option<&'a [f32]>,
+    /// For rows of two matrices in turns: what of both is the output.
+    pub gating: Option<Gating>,
+    /// `[tokens, n_rows]`, or of half of the rows with a gating.
+    pub out: Columns<'a>,
+}
+
 impl Tiles {
-    /// As [`forward`](Tiles::forward), of `x`, `[spans, blocks]`.
-    pub(in super::super) fn forward_in_spans(&self, team: &Team, x: &[Block], bias: Option<&[f32]>, out: &Columns<'_>) {
-        let n_blocks = out.n_tokens().div_ceil(TOKENS);
+    /// As [`forward`](Tiles::forward), or [`forward_gated`](Tiles::forward_gated).
+    pub(in super::super) fn forward_in_spans(&self, team: &Team, pass: &Pass<'_>) {
+        let n_blocks = pass.out.n_tokens().div_ceil(TOKENS);
         let n_strips = self.n_tiles().div_ceil(STRIP);
         // Threads share the tokens, since each then finds in its own caches what it has computed before and goes on with, if there are enough
         // to be worth unpacking all weights for; those who share tokens share the rows.
@@ -66,7 +79,7 @@ impl Tiles {
                 for first in strips.clone().step_by(STRIPS) {
                     let strips = first..(first + STRIPS).min(strips.end);
                     // SAFETY: no two parts have both tokens and strips in common.
-                    unsafe { self.strips_in_spans(unit, strips, x, blocks.clone(), bias, out) };
+                    unsafe { self.strips_in_spans(unit, strips, blocks.clone(), pass) };
                 }
             }
         });
@@ -76,16 +89,10 @@ impl Tiles {
     ///
     /// # Safety
     /// Nothing else may hold these rows of these tokens in the output.
-    unsafe fn strips_in_spans(
-        &self,
-        unit: &Unit,
-        strips: Range<usize>,
-        x: &[Block],
-        blocks: Range<usize>,
-        bias: Option<&[f32]>,
-        out: &Columns<'_>,
-    ) {
+    unsafe fn strips_in_spans(&self, unit: &Unit, strips: Range<usize>, blocks: Range<usize>, pass: &Pass<'_>) {
+        let Pass { x, bias, gating, ref out } = *pass;
         let n_tokens = blocks.len() * TOKENS;
+        let tokens = blocks.start * TOKENS..(blocks.end * TOKENS).min(out.n_tokens());
         let spans = Spans::of(self.n_groups() * GROUP);
         let groups = |span| {
             let steps = spans.steps(span);
@@ -105,8 +112,10 @@ impl Tiles {
                         }
                         start
                     });
-                    let tokens = blocks.start * TOKENS..(blocks.end * TOKENS).min(out.n_tokens());
-                    let out = (span + 1 == spans.n_spans).then_some((out, tokens, rows));
+                    // Half of a strip's rows open for the other half.
+                    let of_out = if gating.is_some() { strip * ROWS..(strip + 1) * ROWS } else { rows };
+                    let out = Out { columns: out, tokens: tokens.clone(), rows: of_out, gating };
+                    let out = (span + 1 == spans.n_spans).then_some(out);
                     match strip + 1 {
                         next if next < strips.end => self.prefetch(next, groups(span)),
                         _ if span + 1 < spans.n_spans => self.prefetch(strips.start, groups(span + 1)),

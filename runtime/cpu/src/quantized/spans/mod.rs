@@ -18,7 +18,7 @@ mod product;
 mod weights;
 
 pub(super) use activations::{Block, quantize};
-pub(super) use forward::scratch_bytes;
+pub(super) use forward::{Pass, scratch_bytes};
 use weights::Weights;
 
 use std::ops::Range;

@@ -14,6 +14,7 @@ use super::{
     Block, PLANES, STEP, TOKENS, Weights,
 };
 use crate::{
+    activation::Gating,
     amx::{Registers, is_available},
     columns::Columns,
 };
@@ -61,8 +62,17 @@ pub(super) struct Target<'a> {
     pub start: Option<&'a Sums>,
     /// Sixteen for each block of tokens.
     pub sums: &'a mut [Sums],
-    /// Tokens and rows of the output, to which they go in the last span; in others, back to `sums`.
-    pub out: Option<(&'a Columns<'a>, Range<usize>, Range<usize>)>,
+    /// Where they go in the last span; in others, back to `sums`.
+    pub out: Option<Out<'a>>,
+}
+
+/// A place in the output.
+pub(super) struct Out<'a> {
+    pub columns: &'a Columns<'a>,
+    pub tokens: Range<usize>,
+    pub rows: Range<usize>,
+    /// What goes there of a strip whose first tile is of a gate and whose second of what it opens for, rows as of one tile.
+    pub gating: Option<Gating>,
 }
 
 /// Sums of a span of sixteen tokens: `[tile][high · high, the mixed ones][token][row]`.
@@ -94,15 +104,18 @@ unsafe fn multiply(
                 let products = Stored { products: &stored[previous % 2], x: &x[previous], t };
                 let before = start.unwrap_or(&sums[token]);
                 let sum = [products.sum(0, steps[0], before), products.sum(1, steps[1], before)];
-                let to = match &out {
-                    None => sums[token].0.as_flattened_mut(),
-                    // SAFETY: the caller has these rows to itself.
-                    Some((out, tokens, rows)) if token < tokens.len() => unsafe {
-                        out.part(tokens.start + token, rows.clone())
-                    },
-                    Some(_) => continue,
-                };
-                put(sum, to);
+                match &out {
+                    None => put(sum, sums[token].0.as_flattened_mut()),
+                    Some(Out { columns, tokens, rows, gating }) if token < tokens.len() => {
+                        // SAFETY: the caller has these rows to itself.
+                        let to = unsafe { columns.part(tokens.start + token, rows.clone()) };
+                        match gating {
+                            None => put(sum, to),
+                            Some(gating) => to.copy_from_slice(&gating.of_lanes(lanes(sum[0]), &lanes(sum[1]))),
+                        }
+                    }
+                    Some(_) => {}
+                }
             }
         }
         if i < x.len() {
@@ -136,6 +149,15 @@ impl Stored<'_> {
         let steps = _mm512_mul_ps(steps, _mm512_set1_ps(256.0 * self.x.steps[self.t]));
         _mm512_fmadd_ps(product, steps, load(&before.0[tile]))
     }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn lanes(x: __m512) -> Lanes {
+    let mut lanes = [0.0; ROWS];
+    // SAFETY: the array is as long as the register.
+    unsafe { _mm512_storeu_ps(lanes.as_mut_ptr(), x) };
+    lanes
 }
 
 /// Puts a strip's sums to as many rows as there are.
@@ -284,7 +306,7 @@ mod tests {
             let (columns, tokens) = (Columns::new(&mut out, n_rows), 1..n_tokens + 1);
             // SAFETY: nothing else holds the output.
             unsafe {
-                let out = Some((&columns, tokens.clone(), 0..n_rows));
+                let out = Some(Out { columns: &columns, tokens: tokens.clone(), rows: 0..n_rows, gating: None });
                 unit.accumulate(&weights, &x, n_steps, Target { start: None, sums: &mut sums, out });
             }
             for (token, found) in out.chunks(n_rows).enumerate() {

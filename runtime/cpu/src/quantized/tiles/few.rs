@@ -19,71 +19,127 @@ pub(super) fn has_kernel(tiles: &Tiles, n_tokens: usize) -> bool {
 
 /// Whether the products are so short that waking the team for each would show.
 pub(super) fn is_worth_joining(x: &Activations<'_, '_>, projections: &[Projection<'_>]) -> bool {
-    projections.iter().all(|Projection { tiles, .. }| has_kernel(tiles, x.x.len() / tiles.n_cols.max(1)))
-}
-
-/// Quantised activations, as the kernels read them.
-#[derive(Clone, Copy)]
-enum Tokens<'a> {
-    Groups([&'a [Group]; MANY_TOKENS]),
-    Words([&'a [Words]; MANY_TOKENS]),
-    Blocks(&'a [amx::Block]),
-}
-
-/// Each token's part of `x`.
-fn tokens<T>(x: &[T], n_groups: usize) -> [&[T]; MANY_TOKENS] {
-    let mut tokens: [&[T]; MANY_TOKENS] = [&[]; MANY_TOKENS];
-    tokens.iter_mut().zip(x.chunks(n_groups)).for_each(|(token, x)| *token = x);
-    tokens
+    projections.iter().all(|Projection { tiles, .. }| has_kernel(tiles, tiles.n_tokens(x)))
 }
 
 /// The products of all `projections` in one operation of the team. There must be a kernel.
 pub(super) fn forward<'t, const N: usize>(team: &'t Team, x: &Activations<'_, 't>, projections: [Projection<'_>; N]) {
-    let [Projection { tiles: &Tiles { n_cols, level, .. }, .. }, ..] = projections[..] else { return };
-    let n_tokens = x.x.len() / n_cols.max(1);
-    let level = level.for_tokens(n_tokens);
-    let x = match level {
-        Level::Amx => Tokens::Blocks(x.codes.blocks(team, x.x, n_cols)),
-        Level::Avx2 => Tokens::Words(tokens(x.codes.words(team, x.x), n_cols / GROUP)),
-        _ => Tokens::Groups(tokens(x.codes.groups(team, x.x), n_cols / GROUP)),
-    };
+    let [Projection { tiles, .. }, ..] = projections[..] else { return };
+    let x = Input::new(team, x, tiles);
     let outs = projections.map(|p| Out { tiles: p.tiles, bias: p.bias, out: Columns::new(p.out, p.tiles.n_rows) });
     let n_pairs = outs.iter().map(|out| out.tiles.n_pairs()).sum();
     team.for_each_index(n_pairs, |indices| {
         SCRATCH.with_borrow_mut(|Scratch { sums, .. }| {
             let mut unit = None;
             for i in indices {
-                let (out, pair) = find(&outs, i);
-                let tiles = pair * TILES..((pair + 1) * TILES).min(out.tiles.n_tiles());
-                let rows = tiles.start * ROWS..(tiles.end * ROWS).min(out.tiles.n_rows);
-                let mut first: Sums = [[0.0; ROWS]; TILES];
-                if let Some(bias) = out.bias {
-                    copy(&bias[rows.clone()], first.as_flattened_mut());
-                }
-                sums.clear();
-                sums.resize(n_tokens, first);
-                let bytes = [tiles.start, tiles.end - 1].map(|tile| out.tiles.tile(tile));
-                let mut straight = |x: straight::Tokens<'_>| {
-                    for (n, bytes) in bytes.iter().enumerate().take(tiles.len()) {
-                        with_scheme!(out.tiles.dtype, S => straight::accumulate::<S>(level, bytes, n, &x, sums), ());
-                    }
-                };
-                match &x {
-                    Tokens::Groups(x) => straight(straight::Tokens::Groups(&x[..n_tokens])),
-                    Tokens::Words(x) => straight(straight::Tokens::Words(&x[..n_tokens])),
-                    Tokens::Blocks(x) => {
-                        let new = || amx::Unit::new(n_tokens).expect("the level is only chosen where there is a unit");
-                        let unit = unit.get_or_insert_with(new);
-                        with_scheme!(out.tiles.dtype, S => unit.accumulate::<S>(bytes, x, sums), ());
-                    }
-                }
-                for (token, sums) in sums.iter().enumerate() {
-                    // SAFETY: each thread has other indices, so these rows are nobody else's.
-                    copy(sums.as_flattened(), unsafe { out.out.part(token, rows.clone()) });
-                }
+                let (Out { tiles, bias, out }, pair) = find(&outs, i);
+                x.multiply(&mut unit, tiles, *bias, pair, sums);
+                // SAFETY: each thread has other indices, so these rows are nobody else's.
+                unsafe { put(sums, out, tiles.rows_of_pair(pair)) };
             }
         });
     });
+}
+
+/// As [`Tiles::forward_gated`], in one operation of the team. There must be a kernel.
+pub(super) fn forward_gated<'t>(
+    tiles: &Tiles,
+    team: &'t Team,
+    x: &Activations<'_, 't>,
+    bias: Option<&[f32]>,
+    gating: Gating,
+    out: &Columns<'_>,
+) {
+    let x = Input::new(team, x, tiles);
+    team.for_each_index(tiles.n_pairs(), |indices| {
+        SCRATCH.with_borrow_mut(|Scratch { sums, .. }| {
+            let mut unit = None;
+            for pair in indices {
+                x.multiply(&mut unit, tiles, bias, pair, sums);
+                gating.apply_to_pairs(x.level, sums);
+                // SAFETY: as above.
+                unsafe { put(sums, out, pair * ROWS..(pair + 1) * ROWS) };
+            }
+        });
+    });
+}
+
+/// Puts each token's sums to some rows of the output.
+///
+/// # Safety
+/// Nothing else may hold these rows.
+unsafe fn put(sums: &[Sums], out: &Columns<'_>, rows: Range<usize>) {
+    for (token, sums) in sums.iter().enumerate() {
+        // SAFETY: the caller's promise.
+        copy(sums.as_flattened(), unsafe { out.part(token, rows.clone()) });
+    }
+}
+
+/// Quantised activations, as the kernels read them.
+struct Input<'a> {
+    level: Level,
+    n_tokens: usize,
+    tokens: Tokens<'a>,
+}
+
+enum Tokens<'a> {
+    Groups([&'a [Group]; MANY_TOKENS]),
+    Words([&'a [Words]; MANY_TOKENS]),
+    Blocks(&'a [amx::Block]),
+}
+
+impl<'a> Input<'a> {
+    /// For products with `tiles` and others of as many columns.
+    fn new<'t>(team: &'t Team, x: &'a Activations<'_, 't>, tiles: &Tiles) -> Input<'a> {
+        let n_tokens = tiles.n_tokens(x);
+        let level = tiles.level.for_tokens(n_tokens);
+        let tokens = match level {
+            Level::Amx => Tokens::Blocks(x.codes.blocks(team, x.x, tiles.n_cols)),
+            Level::Avx2 => Tokens::Words(each(x.codes.words(team, x.x), tiles.n_groups())),
+            _ => Tokens::Groups(each(x.codes.groups(team, x.x), tiles.n_groups())),
+        };
+        Input { level, n_tokens, tokens }
+    }
+
+    /// Makes `sums` the products of a pair of tiles with each token. `unit` is the thread's, and set up when first used.
+    fn multiply(
+        &self,
+        unit: &mut Option<amx::Unit>,
+        tiles: &Tiles,
+        bias: Option<&[f32]>,
+        pair: usize,
+        sums: &mut Vec<Sums>,
+    ) {
+        let mut first: Sums = [[0.0; ROWS]; TILES];
+        if let Some(bias) = bias {
+            copy(&bias[tiles.rows_of_pair(pair)], first.as_flattened_mut());
+        }
+        sums.clear();
+        sums.resize(self.n_tokens, first);
+        let of_pair = pair * TILES..((pair + 1) * TILES).min(tiles.n_tiles());
+        let bytes = [of_pair.start, of_pair.end - 1].map(|tile| tiles.tile(tile));
+        let mut straight = |x: straight::Tokens<'_>| {
+            for (n, bytes) in bytes.iter().enumerate().take(of_pair.len()) {
+                with_scheme!(tiles.dtype, S => straight::accumulate::<S>(self.level, bytes, n, &x, sums), ());
+            }
+        };
+        match &self.tokens {
+            Tokens::Groups(x) => straight(straight::Tokens::Groups(&x[..self.n_tokens])),
+            Tokens::Words(x) => straight(straight::Tokens::Words(&x[..self.n_tokens])),
+            Tokens::Blocks(x) => {
+                let new = || amx::Unit::new(self.n_tokens).expect("the level is only chosen where there is a unit");
+                let unit = unit.get_or_insert_with(new);
+                with_scheme!(tiles.dtype, S => unit.accumulate::<S>(bytes, x, sums), ());
+            }
+        }
+    }
+}
+
+/// Each token's part of `x`.
+fn each<T>(x: &[T], n_groups: usize) -> [&[T]; MANY_TOKENS] {
+    let mut tokens: [&[T]; MANY_TOKENS] = [&[]; MANY_TOKENS];
+    tokens.iter_mut().zip(x.chunks(n_groups)).for_each(|(token, x)| *token = x);
+    tokens
 }
 
 /// A projection whose output several threads write.
