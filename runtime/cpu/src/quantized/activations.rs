@@ -99,7 +99,7 @@ impl<'t> Codes<'t> {
         self.blocks.get_or_init(|| quantize_blocks(team, x, n_cols))
     }
 
-    /// `[spans, blocks of 16 tokens]` of `x`, rows of `n_cols`, which is the same in every call.
+    /// `[blocks of 16 tokens, spans]` of `x`, rows of `n_cols`, which is the same in every call.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn spans(&self, team: &'t Team, x: &[f32], n_cols: usize) -> &[spans::Block] {
         self.spans.get_or_init(|| spans::quantize(team, &team.quantized.spans, x, n_cols))

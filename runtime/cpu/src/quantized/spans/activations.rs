@@ -22,7 +22,7 @@ impl Block {
     pub const EMPTY: Block = Block { codes: [[[[0; STEP]; TOKENS]; PLANES]; STEPS], steps: [0.0; TOKENS] };
 }
 
-/// `[spans, blocks of 16 tokens]` of `x`, rows of `n_cols`. What is missing of the last step and the last block is zero.
+/// `[blocks of 16 tokens, spans]` of `x`, rows of `n_cols`. What is missing of the last step and the last block is zero.
 pub(in super::super) fn quantize<'t>(
     team: &'t Team,
     buffers: &'t Buffers<Block>,
@@ -34,13 +34,15 @@ pub(in super::super) fn quantize<'t>(
     let n_blocks = n_tokens.div_ceil(TOKENS);
     let spans = Spans::of(n_cols);
     let mut blocks = buffers.take(n_blocks * spans.n_spans, Block::EMPTY);
-    team.for_each_chunk(&mut blocks, 1, |i, block| {
-        let (span, first) = (i / n_blocks, i % n_blocks * TOKENS);
-        let steps = spans.steps(span);
-        let columns = steps.start * STEP..(steps.end * STEP).min(n_cols);
-        for t in 0..TOKENS {
-            let x = if first + t < n_tokens { &x[(first + t) * n_cols..][columns.clone()] } else { &[] };
-            put(level, x, steps.len(), t, &mut block[0]);
+    // Threads share tokens here as in the product, so that each finds what it needs in its own caches.
+    team.for_each_chunk(&mut blocks, spans.n_spans, |i, blocks| {
+        for (span, block) in blocks.iter_mut().enumerate() {
+            let steps = spans.steps(span);
+            let columns = steps.start * STEP..(steps.end * STEP).min(n_cols);
+            for (t, token) in (i * TOKENS..(i + 1) * TOKENS).enumerate() {
+                let x = if token < n_tokens { &x[token * n_cols..][columns.clone()] } else { &[] };
+                put(level, x, steps.len(), t, block);
+            }
         }
     });
     blocks

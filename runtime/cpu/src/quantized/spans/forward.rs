@@ -16,7 +16,7 @@ use super::{
         tiles::{Tiles, copy},
     },
     Block, SPAN_GROUPS, STEP_GROUPS, Spans, TOKENS, Weights,
-    product::{Out, STRIP, Sums, Target, Unit},
+    product::{Out, STRIP, Sums, Target, Tokens, Unit},
 };
 use crate::{
     activation::Gating,
@@ -52,7 +52,7 @@ pub(in super::super) fn scratch_bytes(n_rows: usize, n_tokens: usize) -> u64 {
 
 /// Products to compute.
 pub(in super::super) struct Pass<'a> {
-    /// `[spans, blocks]`
+    /// `[blocks, spans]`
     pub x: &'a [Block],
     /// `[n_rows]`
     pub bias: Option<&'a [f32]>,
@@ -101,7 +101,7 @@ impl Tiles {
         SCRATCH.with_borrow_mut(|Scratch { panels, weights, sums }| {
             panels.resize(SPAN_GROUPS, Panel::EMPTY);
             sums.resize(strips.len() * n_tokens, Sums::ZERO);
-            for (span, x) in x.chunks_exact(out.n_tokens().div_ceil(TOKENS)).enumerate() {
+            for span in 0..spans.n_spans {
                 for (strip, sums) in strips.clone().zip(sums.chunks_exact_mut(n_tokens)) {
                     self.fold(strip, groups(span), panels, weights);
                     let rows = strip * STRIP * ROWS..((strip + 1) * STRIP * ROWS).min(self.n_rows);
@@ -124,7 +124,12 @@ impl Tiles {
                     // SAFETY: the caller's promise.
                     unsafe {
                         let to = Target { start: start.as_ref(), sums, out };
-                        unit.accumulate(weights, &x[blocks.clone()], spans.steps(span).len(), to);
+                        let x = Tokens {
+                            blocks: &x[blocks.start * spans.n_spans..blocks.end * spans.n_spans],
+                            n_spans: spans.n_spans,
+                            span,
+                        };
+                        unit.accumulate(weights, x, spans.steps(span).len(), to);
                     }
                 }
             }

@@ -40,10 +40,30 @@ impl Unit {
     ///
     /// # Panics
     /// If there are not as many sums, or more steps than a span has.
-    pub unsafe fn accumulate(&self, weights: &[Weights; STRIP], x: &[Block], n_steps: usize, to: Target<'_>) {
-        assert_eq!(to.sums.len(), x.len() * TOKENS, "a sum for every token");
+    pub unsafe fn accumulate(&self, weights: &[Weights; STRIP], x: Tokens<'_>, n_steps: usize, to: Target<'_>) {
+        assert_eq!(to.sums.len(), x.n_blocks() * TOKENS, "a sum for every token");
         // SAFETY: there is a unit, so the processor has the instruction sets.
         unsafe { multiply(&self.registers, weights, x, n_steps, to) }
+    }
+}
+
+/// A span of blocks of tokens.
+#[derive(Clone, Copy)]
+pub(super) struct Tokens<'a> {
+    /// `[blocks, spans]`
+    pub blocks: &'a [Block],
+    pub n_spans: usize,
+    pub span: usize,
+}
+
+impl Tokens<'_> {
+    fn n_blocks(&self) -> usize {
+        self.blocks.len() / self.n_spans
+    }
+
+    #[inline(always)]
+    fn block(&self, i: usize) -> &Block {
+        &self.blocks[i * self.n_spans + self.span]
     }
 }
 
@@ -84,24 +104,25 @@ struct Products([[[[i32; ROWS]; TOKENS]; 2]; STRIP]);
 unsafe fn multiply(
     registers: &Registers,
     weights: &[Weights; STRIP],
-    x: &[Block],
+    x: Tokens<'_>,
     n_steps: usize,
     Target { start, sums, out }: Target<'_>,
 ) {
     let mut stored = [const { MaybeUninit::<Products>::uninit() }; 2];
     let steps = [load(&weights[0].steps), load(&weights[1].steps)];
-    for i in 0..=x.len() {
-        if i < x.len() {
+    let n_blocks = x.n_blocks();
+    for i in 0..=n_blocks {
+        if i < n_blocks {
             registers.clear_four();
         }
         for step in 0..n_steps {
-            if i < x.len() {
-                multiply_step(weights, &x[i], step);
+            if i < n_blocks {
+                multiply_step(weights, x.block(i), step);
             }
             let Some(previous) = i.checked_sub(1) else { continue };
             for t in TOKENS * step / n_steps..TOKENS * (step + 1) / n_steps {
                 let token = previous * TOKENS + t;
-                let products = Stored { products: &stored[previous % 2], x: &x[previous], t };
+                let products = Stored { products: &stored[previous % 2], x: x.block(previous), t };
                 let before = start.unwrap_or(&sums[token]);
                 let sum = [products.sum(0, steps[0], before), products.sum(1, steps[1], before)];
                 match &out {
@@ -118,7 +139,7 @@ unsafe fn multiply(
                 }
             }
         }
-        if i < x.len() {
+        if i < n_blocks {
             store(&mut stored[i % 2]);
         }
     }
@@ -291,26 +312,27 @@ mod tests {
                     assert_eq!(*found, expected, "{n_blocks} blocks of {n_steps} steps, token {token}, row {row}");
                 }
             };
+            let tokens = Tokens { blocks: &x, n_spans: 1, span: 0 };
             let mut sums = vec![Sums::ZERO; n_blocks * TOKENS];
             // SAFETY: there is no output.
             unsafe {
-                unit.accumulate(&weights, &x, n_steps, Target { start: Some(&before), sums: &mut sums, out: None })
+                unit.accumulate(&weights, tokens, n_steps, Target { start: Some(&before), sums: &mut sums, out: None })
             };
             sums.iter().enumerate().for_each(|(token, sums)| check(sums.0.as_flattened(), token));
             sums.fill(before);
             // SAFETY: as above.
-            unsafe { unit.accumulate(&weights, &x, n_steps, Target { start: None, sums: &mut sums, out: None }) };
+            unsafe { unit.accumulate(&weights, tokens, n_steps, Target { start: None, sums: &mut sums, out: None }) };
             sums.iter().enumerate().for_each(|(token, sums)| check(sums.0.as_flattened(), token));
             sums.fill(before);
             let mut out = vec![f32::NAN; (n_tokens + 2) * n_rows];
-            let (columns, tokens) = (Columns::new(&mut out, n_rows), 1..n_tokens + 1);
+            let (columns, places) = (Columns::new(&mut out, n_rows), 1..n_tokens + 1);
             // SAFETY: nothing else holds the output.
             unsafe {
-                let out = Some(Out { columns: &columns, tokens: tokens.clone(), rows: 0..n_rows, gating: None });
-                unit.accumulate(&weights, &x, n_steps, Target { start: None, sums: &mut sums, out });
+                let out = Some(Out { columns: &columns, tokens: places.clone(), rows: 0..n_rows, gating: None });
+                unit.accumulate(&weights, tokens, n_steps, Target { start: None, sums: &mut sums, out });
             }
             for (token, found) in out.chunks(n_rows).enumerate() {
-                if tokens.contains(&token) {
+                if places.contains(&token) {
                     check(found, token - 1);
                 } else {
                     assert!(found.iter().all(|sum| sum.is_nan()), "token {token} is not among those of the output");
