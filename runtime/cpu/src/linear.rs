@@ -103,7 +103,7 @@ impl Linear {
         let n_tokens = x.x.len() / self.n_cols;
         let mut out = team.floats.take(self.n_rows * n_tokens, 0.0);
         match &self.weights {
-            Weights::Quantized(tiles) => tiles.forward(team, x, self.bias.as_deref(), &mut out),
+            Weights::Quantized(tiles) => tiles.forward(team, x, self.bias.as_deref(), None, &mut out),
             Weights::Dense(tiles) => tiles.forward(team, x, self.bias.as_deref(), &mut out),
             Weights::Rows(rows) => self.forward_rows(rows, team, x.x, &mut out),
         }
@@ -138,8 +138,8 @@ impl Linear {
         outs
     }
 
-    /// Of a gate's rows and as many others [in turns](StoredRows::in_turns): `gating` of their products, `[tokens, n_rows / 2]`, in one
-    /// operation of the team. `None` where there is no kernel for that.
+    /// Of a gate's rows and as many others [in turns](StoredRows::in_turns): `gating` of their products, `[tokens, n_rows / 2]`, in one operation of
+    /// the team. `None` where there is no kernel for that.
     pub fn forward_gated<'t>(
         &self,
         team: &'t Team,
@@ -148,7 +148,8 @@ impl Linear {
     ) -> Option<Buffer<'t, f32>> {
         let Weights::Quantized(tiles) = &self.weights else { return None };
         let mut out = team.floats.take(self.n_rows / 2 * (x.x.len() / self.n_cols), 0.0);
-        tiles.forward_gated(team, x, self.bias.as_deref(), gating, &mut out).then_some(out)
+        tiles.forward(team, x, self.bias.as_deref(), Some(gating), &mut out);
+        Some(out)
     }
 
     fn forward_rows(&self, rows: &Rows, team: &Team, x: &[f32], by_token: &mut [f32]) {

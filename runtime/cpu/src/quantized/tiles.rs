@@ -158,62 +158,41 @@ impl Tiles {
         }
     }
 
-    /// As [`forward`](Self::forward), of the rows of two matrices [in turns](StoredRows::in_turns): `gating` of both products, `[tokens,
-    /// n_rows / 2]`. Returns whether there is a kernel for that.
-    pub fn forward_gated<'t>(
+    /// `[tokens, n_cols]` to `out`, `[tokens, n_rows]`, to which `bias` (`[n_rows]`) is added; or, of rows of two matrices [in
+    /// turns](StoredRows::in_turns), to the `gating` of both products, `[tokens, n_rows / 2]`.
+    ///
+    /// # Cost
+    /// Reads every weight once, whatever the number of tokens.
+    pub fn forward<'t>(
         &self,
         team: &'t Team,
         x: &Activations<'_, 't>,
         bias: Option<&[f32]>,
-        gating: Gating,
+        gating: Option<Gating>,
         out: &mut [f32],
-    ) -> bool {
+    ) {
         const { assert!(TURN == ROWS && TILES == 2, "each pair of tiles has one of each matrix") };
-        #[cfg(target_arch = "x86_64")]
-        {
-            let n_tokens = self.n_tokens(x);
-            let level = self.level.for_tokens(n_tokens);
-            let out = Columns::new(out, self.n_rows / 2);
-            if spans::is_for(level, n_tokens) {
-                let x = x.codes.spans(team, x.x, self.n_cols);
-                self.forward_in_spans(team, &spans::Pass { x, bias, gating: Some(gating), out });
-                return true;
-            }
-            if few::has_kernel(self, n_tokens) {
-                few::forward_gated(self, team, x, bias, gating, &out);
-                return true;
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (team, x, bias, gating, out);
-        false
-    }
-
-    /// `[tokens, n_cols]` to `out`, `[tokens, n_rows]`, to which `bias` (`[n_rows]`) is added.
-    ///
-    /// # Cost
-    /// Reads every weight once, whatever the number of tokens.
-    pub fn forward<'t>(&self, team: &'t Team, x: &Activations<'_, 't>, bias: Option<&[f32]>, out: &mut [f32]) {
         let n_tokens = self.n_tokens(x);
         let level = self.level.for_tokens(n_tokens);
+        let n_rows = if gating.is_some() { self.n_rows / 2 } else { self.n_rows };
+        let out = Columns::new(out, n_rows);
         #[cfg(target_arch = "x86_64")]
         if spans::is_for(level, n_tokens) {
             let x = x.codes.spans(team, x.x, self.n_cols);
-            let out = Columns::new(out, self.n_rows);
-            return self.forward_in_spans(team, &spans::Pass { x, bias, gating: None, out });
+            return self.forward_in_spans(team, &spans::Pass { x, bias, gating, out });
         }
         #[cfg(target_arch = "x86_64")]
         if few::has_kernel(self, n_tokens) {
-            return few::forward(team, x, [Projection { tiles: self, bias, out }]);
+            return few::forward(team, x, [few::Out { tiles: self, bias, gating, out }]);
         }
-        let out = &Columns::new(out, self.n_rows);
+        let out = &out;
         #[cfg(target_arch = "x86_64")]
         if words::is_for(level) {
             let x = x.codes.words(team, x.x);
-            return Many::<words::Panel> { tiles: self, level, x, bias, out }.forward(team);
+            return Many::<words::Panel> { tiles: self, level, x, bias, gating, out }.forward(team);
         }
         let x = x.codes.groups(team, x.x);
-        Many::<Panel> { tiles: self, level, x, bias, out }.forward(team);
+        Many::<Panel> { tiles: self, level, x, bias, gating, out }.forward(team);
     }
 }
 
@@ -234,10 +213,10 @@ pub(crate) fn forward_all<'t, const N: usize>(
 ) {
     #[cfg(target_arch = "x86_64")]
     if few::is_worth_joining(x, &projections) {
-        return few::forward(team, x, projections);
+        return few::forward(team, x, projections.map(few::Out::from));
     }
     for Projection { tiles, bias, out } in projections {
-        tiles.forward(team, x, bias, out);
+        tiles.forward(team, x, bias, None, out);
     }
 }
 
@@ -373,7 +352,7 @@ mod tests {
                 let weights = decoded(dtype, &bytes, n_rows * n_cols);
                 let (x, bias) = (activations(n_tokens * n_cols), activations(n_rows));
                 let mut found = vec![f32::NAN; n_tokens * n_rows];
-                tiles.forward(&team, &Activations::new(&x), Some(&bias), &mut found);
+                tiles.forward(&team, &Activations::new(&x), Some(&bias), None, &mut found);
                 for (x, found) in x.chunks(n_cols).zip(found.chunks(n_rows)) {
                     for ((w, found), bias) in weights.chunks(n_cols).zip(found).zip(&bias) {
                         let (mut expected, mut bound) = (f64::from(*bias), 0.0);
@@ -409,7 +388,7 @@ mod tests {
             x[40 * n_cols + 7] = f32::NAN;
             let of = |team: &Team, x: &[f32]| {
                 let mut out = vec![0.0; x.len() / n_cols * n_rows];
-                tiles.forward(team, &Activations::new(x), None, &mut out);
+                tiles.forward(team, &Activations::new(x), None, None, &mut out);
                 out.iter().map(|y| y.to_bits()).collect::<Vec<_>>()
             };
             let together = of(&teams[0], &x);
@@ -446,12 +425,12 @@ mod tests {
                 let weights = decoded(dtype, &bytes, n_rows * n_cols);
                 let (x, bias) = (activations(n_tokens * n_cols), activations(n_rows));
                 let mut found = vec![f32::NAN; n_tokens * n_rows];
-                tiles.forward(&team, &Activations::new(&x), Some(&bias), &mut found);
+                tiles.forward(&team, &Activations::new(&x), Some(&bias), None, &mut found);
                 if n_tokens < 32 {
                     for level in Level::available() {
                         tiles.level = level;
                         let mut again = vec![f32::NAN; n_tokens * n_rows];
-                        tiles.forward(&team, &Activations::new(&x), Some(&bias), &mut again);
+                        tiles.forward(&team, &Activations::new(&x), Some(&bias), None, &mut again);
                         assert_eq!(again, found, "{dtype}, {n_rows} by {n_cols}, {n_tokens} tokens, {level:?}");
                     }
                 }
@@ -479,7 +458,7 @@ mod tests {
             let (x, bias) = (activations(31 * n_cols), activations(n_rows));
             let of = |team, x: &[f32]| {
                 let mut out = vec![f32::NAN; x.len() / n_cols * n_rows];
-                tiles.forward(team, &Activations::new(x), Some(&bias), &mut out);
+                tiles.forward(team, &Activations::new(x), Some(&bias), None, &mut out);
                 out
             };
             let alone: Vec<f32> = x.chunks(n_cols).flat_map(|x| of(&one, x)).collect();
@@ -500,7 +479,7 @@ mod tests {
             let out = |(_, n_rows): &(Tiles, usize)| vec![f32::NAN; n_tokens * n_rows];
             let (mut alone, mut together) = (matrices.each_ref().map(out), matrices.each_ref().map(out));
             for ((tiles, n_rows), out) in matrices.iter().zip(&mut alone) {
-                tiles.forward(&team, &Activations::new(&x), Some(&bias[..*n_rows]), out);
+                tiles.forward(&team, &Activations::new(&x), Some(&bias[..*n_rows]), None, out);
             }
             let [a, b, c] = &mut together;
             let [of_a, of_b, of_c] = &matrices;
@@ -514,7 +493,7 @@ mod tests {
         }
     }
 
-    /// Also in spans, whose sums then never leave the kernel. Without a kernel nothing is computed.
+    /// Also in spans, whose sums then never leave the kernel.
     #[test]
     fn a_gate_and_what_it_opens_for_have_the_bits_of_both_products() {
         let team = Team::new(3);
@@ -543,15 +522,11 @@ mod tests {
                 for gating in [Gating::Silu, Gating::GeluTanh] {
                     let mut expected = vec![f32::NAN; n_tokens * n_rows];
                     let (mut opened, mut found) = (expected.clone(), expected.clone());
-                    gate.forward(&team, &x, Some(&bias[..n_rows]), &mut expected);
-                    up.forward(&team, &x, Some(&bias[n_rows..]), &mut opened);
+                    gate.forward(&team, &x, Some(&bias[..n_rows]), None, &mut expected);
+                    up.forward(&team, &x, Some(&bias[n_rows..]), None, &mut opened);
                     gating.apply(level, &mut expected, &opened);
-                    if joint.forward_gated(&team, &x, Some(&of_joint), gating, &mut found) {
-                        assert_eq!(found, expected, "{dtype}, {n_tokens} tokens, {level:?}");
-                    } else {
-                        let is_untouched = found.iter().all(|y| y.is_nan());
-                        assert!(is_untouched && level.name() != "amx", "{dtype}, {n_tokens}, {level:?}");
-                    }
+                    joint.forward(&team, &x, Some(&of_joint), Some(gating), &mut found);
+                    assert_eq!(found, expected, "{dtype}, {n_tokens} tokens, {level:?}");
                 }
             }
         }
@@ -569,7 +544,7 @@ mod tests {
             let tiles = tiles(&team, dtype, &bytes, 20, 1024);
             for n_tokens in [1, 8, 40] {
                 let mut out = vec![0.0; n_tokens * 20];
-                tiles.forward(&team, &Activations::new(&activations(n_tokens * 1024)), None, &mut out);
+                tiles.forward(&team, &Activations::new(&activations(n_tokens * 1024)), None, None, &mut out);
                 let is_none = |(i, y): (usize, &f32)| y.is_nan() == (i % 20 == 2);
                 assert!(out.iter().enumerate().all(is_none), "{dtype}, {n_tokens} tokens");
             }
@@ -584,7 +559,7 @@ mod tests {
             let tiles = tiles(&team, dtype, &bytes, 16, 256);
             for x in [f32::NAN, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE] {
                 let mut out = [0.0; 16];
-                tiles.forward(&team, &Activations::new(&[x; 256]), None, &mut out);
+                tiles.forward(&team, &Activations::new(&[x; 256]), None, None, &mut out);
                 assert!(out.iter().all(|y| y.is_nan() || y.is_infinite() || *y == 0.0), "{dtype}, {x}: {out:?}");
             }
         }

@@ -22,57 +22,29 @@ pub(super) fn is_worth_joining(x: &Activations<'_, '_>, projections: &[Projectio
     projections.iter().all(|Projection { tiles, .. }| has_kernel(tiles, tiles.n_tokens(x)))
 }
 
-/// The products of all `projections` in one operation of the team. There must be a kernel.
-pub(super) fn forward<'t, const N: usize>(team: &'t Team, x: &Activations<'_, 't>, projections: [Projection<'_>; N]) {
-    let [Projection { tiles, .. }, ..] = projections[..] else { return };
+/// All `outs` in one operation of the team. There must be a kernel.
+pub(super) fn forward<'t, const N: usize>(team: &'t Team, x: &Activations<'_, 't>, outs: [Out<'_>; N]) {
+    let [Out { tiles, .. }, ..] = outs[..] else { return };
     let x = Input::new(team, x, tiles);
-    let outs = projections.map(|p| Out { tiles: p.tiles, bias: p.bias, out: Columns::new(p.out, p.tiles.n_rows) });
     let n_pairs = outs.iter().map(|out| out.tiles.n_pairs()).sum();
     team.for_each_index(n_pairs, |indices| {
         SCRATCH.with_borrow_mut(|Scratch { sums, .. }| {
             let mut unit = None;
             for i in indices {
-                let (Out { tiles, bias, out }, pair) = find(&outs, i);
+                let (Out { tiles, bias, gating, out }, pair) = find(&outs, i);
                 x.multiply(&mut unit, tiles, *bias, pair, sums);
-                // SAFETY: each thread has other indices, so these rows are nobody else's.
-                unsafe { put(sums, out, tiles.rows_of_pair(pair)) };
+                let mut rows = tiles.rows_of_pair(pair);
+                if let Some(gating) = gating {
+                    gating.apply_to_pairs(x.level, sums);
+                    rows = rows.start / 2..rows.end / 2;
+                }
+                for (token, sums) in sums.iter().enumerate() {
+                    // SAFETY: each thread has other indices, so these rows are nobody else's.
+                    copy(sums.as_flattened(), unsafe { out.part(token, rows.clone()) });
+                }
             }
         });
     });
-}
-
-/// As [`Tiles::forward_gated`], in one operation of the team. There must be a kernel.
-pub(super) fn forward_gated<'t>(
-    tiles: &Tiles,
-    team: &'t Team,
-    x: &Activations<'_, 't>,
-    bias: Option<&[f32]>,
-    gating: Gating,
-    out: &Columns<'_>,
-) {
-    let x = Input::new(team, x, tiles);
-    team.for_each_index(tiles.n_pairs(), |indices| {
-        SCRATCH.with_borrow_mut(|Scratch { sums, .. }| {
-            let mut unit = None;
-            for pair in indices {
-                x.multiply(&mut unit, tiles, bias, pair, sums);
-                gating.apply_to_pairs(x.level, sums);
-                // SAFETY: as above.
-                unsafe { put(sums, out, pair * ROWS..(pair + 1) * ROWS) };
-            }
-        });
-    });
-}
-
-/// Puts each token's sums to some rows of the output.
-///
-/// # Safety
-/// Nothing else may hold these rows.
-unsafe fn put(sums: &[Sums], out: &Columns<'_>, rows: Range<usize>) {
-    for (token, sums) in sums.iter().enumerate() {
-        // SAFETY: the caller's promise.
-        copy(sums.as_flattened(), unsafe { out.part(token, rows.clone()) });
-    }
 }
 
 /// Quantised activations, as the kernels read them.
@@ -143,10 +115,17 @@ fn each<T>(x: &[T], n_groups: usize) -> [&[T]; MANY_TOKENS] {
 }
 
 /// A projection whose output several threads write.
-struct Out<'a> {
-    tiles: &'a Tiles,
-    bias: Option<&'a [f32]>,
-    out: Columns<'a>,
+pub(super) struct Out<'a> {
+    pub tiles: &'a Tiles,
+    pub bias: Option<&'a [f32]>,
+    pub gating: Option<Gating>,
+    pub out: Columns<'a>,
+}
+
+impl<'a> From<Projection<'a>> for Out<'a> {
+    fn from(Projection { tiles, bias, out }: Projection<'a>) -> Out<'a> {
+        Out { tiles, bias, gating: None, out: Columns::new(out, tiles.n_rows) }
+    }
 }
 
 /// Which pair of tiles of which projection is the `i`-th of all.

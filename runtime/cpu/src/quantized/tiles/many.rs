@@ -15,6 +15,9 @@ const FEW: usize = 16;
 /// outputs.
 const CHUNK_GROUPS: usize = 12 * 1024;
 
+/// Tokens for which it is worth while to unpack all weights.
+const SHARE: usize = 128;
+
 /// A product.
 pub(super) struct Many<'a, P: Unpacked> {
     pub tiles: &'a Tiles,
@@ -22,21 +25,26 @@ pub(super) struct Many<'a, P: Unpacked> {
     /// `[tokens, groups]`
     pub x: &'a [P::Token],
     pub bias: Option<&'a [f32]>,
+    pub gating: Option<Gating>,
     pub out: &'a Columns<'a>,
 }
 
 impl<P: Unpacked> Many<'_, P> {
     pub fn forward(&self, team: &Team) {
-        let n_blocks = self.out.n_tokens().div_ceil(TOKENS);
-        let n_chunks = self.x.len().div_ceil(CHUNK_GROUPS);
-        team.for_each_range(self.tiles.n_pairs(), |pairs| {
+        let n_tokens = self.out.n_tokens();
+        let n_blocks = n_tokens.div_ceil(TOKENS);
+        // Threads share tokens where there are many, since each then finds in its own caches what it has quantised, and rows where there are not.
+        let n_shares = team.n_threads().min(n_tokens / SHARE).max(1);
+        let n_runs = team.n_threads() / n_shares;
+        let n_chunks = self.x.len().div_ceil(CHUNK_GROUPS * n_shares);
+        team.for_each_range(n_shares * n_runs, |parts| {
             SCRATCH.with_borrow_mut(|scratch| {
-                for chunk in 0..n_chunks {
-                    let blocks = share(n_blocks, chunk, n_chunks);
-                    let tokens = blocks.start * TOKENS..(blocks.end * TOKENS).min(self.out.n_tokens());
-                    for pair in pairs.clone() {
+                for (part, chunk) in parts.flat_map(|part| (0..n_chunks).map(move |chunk| (part, chunk))) {
+                    let blocks = share(n_blocks, part % n_shares * n_chunks + chunk, n_shares * n_chunks);
+                    let tokens = blocks.start * TOKENS..(blocks.end * TOKENS).min(n_tokens);
+                    for pair in share(self.tiles.n_pairs(), part / n_shares, n_runs) {
                         let tiles = pair * TILES..((pair + 1) * TILES).min(self.tiles.n_tiles());
-                        // SAFETY: each thread has pairs of its own.
+                        // SAFETY: no two parts have both tokens and pairs in common.
                         unsafe { self.multiply(tiles, tokens.clone(), scratch) };
                     }
                 }
@@ -47,11 +55,13 @@ impl<P: Unpacked> Many<'_, P> {
     /// The products of `tiles` with `tokens`.
     ///
     /// # Safety
-    /// Nothing else may hold these rows of the output.
+    /// Nothing else may hold these rows of these tokens in the output.
     unsafe fn multiply(&self, tiles: Range<usize>, tokens: Range<usize>, scratch: &mut Scratch) {
         let (panels, sums) = P::of(scratch);
         let n_groups = self.tiles.n_groups();
         let rows = tiles.start * ROWS..(tiles.end * ROWS).min(self.tiles.n_rows);
+        // One tile of a pair opens for the other.
+        let of_out = if self.gating.is_some() { rows.start / 2..rows.end / 2 } else { rows.clone() };
         let mut first: Sums = [[0.0; ROWS]; TILES];
         if let Some(bias) = self.bias {
             copy(&bias[rows.clone()], first.as_flattened_mut());
@@ -74,12 +84,15 @@ impl<P: Unpacked> Many<'_, P> {
                 for (x, token) in x.iter_mut().zip(self.x[first * n_groups..].chunks(n_groups)).take(sums.len()) {
                     *x = &token[groups.clone()];
                 }
-                let outputs = (first..first + sums.len()).take_while(|_| run + 1 == n_runs);
-                outputs.clone().for_each(|token| self.out.ask_for(token, rows.clone()));
+                let outputs = if run + 1 == n_runs { first..first + sums.len() } else { 0..0 };
+                outputs.clone().for_each(|token| self.out.ask_for(token, of_out.clone()));
                 P::accumulate(self.level, self.tiles.form(), panels, &x[..sums.len()], sums);
+                if let Some(gating) = self.gating.filter(|_| !outputs.is_empty()) {
+                    gating.apply_to_pairs(self.level, sums);
+                }
                 for (token, sums) in outputs.zip(sums) {
                     // SAFETY: the caller's promise.
-                    copy(sums.as_flattened(), unsafe { self.out.part(token, rows.clone()) });
+                    copy(sums.as_flattened(), unsafe { self.out.part(token, of_out.clone()) });
                 }
             }
         }
