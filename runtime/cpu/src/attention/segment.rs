@@ -112,8 +112,14 @@ impl<'a> Mixture<'a> {
         let width = self.values.len() / self.max.len();
         let rows = self.values.chunks_exact_mut(width).zip(other.values.chunks_exact(width));
         for (r, (values, others)) in rows.enumerate() {
-            // A row that has seen nothing yet, or sees nothing there, takes the other as it is.
+            // A row that has seen nothing yet takes the other as it is, without two exponentials to find that out.
+            if self.max[r] == f32::NEG_INFINITY {
+                (self.max[r], self.sum[r]) = (other.max[r], other.sum[r]);
+                values.copy_from_slice(others);
+                continue;
+            }
             let max = if other.max[r] > self.max[r] { other.max[r] } else { self.max[r] };
+            // So does one that sees nothing there keep its own.
             let own = if other.max[r] == f32::NEG_INFINITY { 1.0 } else { exp(self.max[r] - max) };
             let theirs = if other.max[r] == f32::NEG_INFINITY { 0.0 } else { exp(other.max[r] - max) };
             self.max[r] = max;
