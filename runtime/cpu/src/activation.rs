@@ -43,6 +43,7 @@ impl Gating {
     }
 
     /// For those who have an instruction set.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub fn of_lanes(self, gate: [f32; LANES], up: &[f32; LANES]) -> [f32; LANES] {
         match self {

@@ -283,11 +283,8 @@ unsafe fn block<V: Vector, W: Weight, const R: usize, const T: usize, const WIDT
     unsafe {
         let mut acc = [[V::splat(0.0); R]; T];
         for p in 0..run.n_pairs {
-            let pair = run.weights.add(p * W::STORED.pair_bytes(ROWS));
-            // Panels of f32, which more tokens share, are in the cache.
-            if WIDTH <= WIDTH_OF_STREAMS || W::STORED != Stored::F32 {
-                prefetch(pair, W::STORED.pair_bytes(ROWS));
-            }
+            let n_bytes = W::STORED.pair_bytes(ROWS);
+            let pair = run.weights.add(p * n_bytes);
             for second in 0..2 {
                 let x = run.x.add((2 * p + second) * WIDTH + token);
                 let mut w = [V::splat(0.0); R];
@@ -298,6 +295,11 @@ unsafe fn block<V: Vector, W: Weight, const R: usize, const T: usize, const WIDT
                     let x = V::splat(*x.add(t));
                     for r in 0..R {
                         acc[t][r] = acc[t][r].plus_product(w[r], x);
+                    }
+                    // Panels of f32, which more tokens share, are in the cache. Few lines at a time, between multiplications: a burst takes every buffer
+                    // for lines on their way, and what is loaded next waits.
+                    if t == T / 2 && (WIDTH <= WIDTH_OF_STREAMS || W::STORED != Stored::F32) {
+                        prefetch(pair.add(second * n_bytes / 2), n_bytes / 2);
                     }
                 }
             }

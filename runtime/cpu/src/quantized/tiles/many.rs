@@ -43,23 +43,23 @@ impl<P: Unpacked> Many<'_, P> {
                     let blocks = share(n_blocks, part % n_shares * n_chunks + chunk, n_shares * n_chunks);
                     let tokens = blocks.start * TOKENS..(blocks.end * TOKENS).min(n_tokens);
                     for pair in share(self.tiles.n_pairs(), part / n_shares, n_runs) {
-                        let tiles = pair * TILES..((pair + 1) * TILES).min(self.tiles.n_tiles());
                         // SAFETY: no two parts have both tokens and pairs in common.
-                        unsafe { self.multiply(tiles, tokens.clone(), scratch) };
+                        unsafe { self.multiply(pair, tokens.clone(), scratch) };
                     }
                 }
             });
         });
     }
 
-    /// The products of `tiles` with `tokens`.
+    /// The products of a pair of tiles with `tokens`.
     ///
     /// # Safety
     /// Nothing else may hold these rows of these tokens in the output.
-    unsafe fn multiply(&self, tiles: Range<usize>, tokens: Range<usize>, scratch: &mut Scratch) {
+    unsafe fn multiply(&self, pair: usize, tokens: Range<usize>, scratch: &mut Scratch) {
         let (panels, sums) = P::of(scratch);
         let n_groups = self.tiles.n_groups();
-        let rows = tiles.start * ROWS..(tiles.end * ROWS).min(self.tiles.n_rows);
+        let tiles = pair * TILES..((pair + 1) * TILES).min(self.tiles.n_tiles());
+        let rows = self.tiles.rows_of_pair(pair);
         // One tile of a pair opens for the other.
         let of_out = if self.gating.is_some() { rows.start / 2..rows.end / 2 } else { rows.clone() };
         let mut first: Sums = [[0.0; ROWS]; TILES];
@@ -103,6 +103,9 @@ impl<P: Unpacked> Many<'_, P> {
 pub(in super::super) trait Unpacked: Clone {
     const EMPTY: Self;
 
+    /// Whether tiles are unpacked in the order in which they lie in memory, so that what comes can be asked for.
+    const IN_ORDER: bool;
+
     /// A group of a token, as it is multiplied with.
     type Token: Sync;
 
@@ -118,6 +121,9 @@ pub(in super::super) trait Unpacked: Clone {
 
 impl Unpacked for Panel {
     const EMPTY: Panel = Panel::EMPTY;
+
+    // On a matrix unit they are not.
+    const IN_ORDER: bool = false;
 
     type Token = Group;
 
@@ -138,6 +144,8 @@ impl Unpacked for Panel {
 #[cfg(target_arch = "x86_64")]
 impl Unpacked for words::Panel {
     const EMPTY: words::Panel = words::Panel::EMPTY;
+
+    const IN_ORDER: bool = true;
 
     type Token = Words;
 
@@ -169,11 +177,10 @@ fn unpack_each<S: Scheme, P: Unpacked>(tile: &[u8], first: usize, panels: &mut [
         let within = group % of_block;
         let (now, rest) = panels.split_at_mut((of_block - within).min(panels.len()));
         for (i, panel) in now.iter_mut().enumerate() {
-            scheme::prefetch(
-                &block[S::Header::BYTES + (within + i) * S::GROUP_BYTES..],
-                S::BYTES_PER_GROUP,
-                scheme::FAR_BYTES,
-            );
+            if P::IN_ORDER {
+                let codes = &block[S::Header::BYTES + (within + i) * S::GROUP_BYTES..];
+                scheme::prefetch(codes, S::BYTES_PER_GROUP, scheme::FAR_BYTES);
+            }
             panel.unpack::<S>(block, &fields, within + i);
         }
         group += now.len();
