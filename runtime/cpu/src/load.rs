@@ -53,14 +53,18 @@ impl<'a> Loader<'a> {
             return Err(LoadError::Cancelled);
         }
         let [Some(first), Some(second)] = slots.map(|slot| self.weights.matrix(slot)) else { return Ok(None) };
-        let bias = match [self.weights.vector(slots[0].bias())?, self.weights.vector(slots[1].bias())?] {
+        let biases = match [self.weights.vector(slots[0].bias())?, self.weights.vector(slots[1].bias())?] {
             [None, None] => None,
-            [Some(first), Some(second)] => Some(in_turns([&first, &second])),
+            [Some(first), Some(second)] => Some([first, second]),
             _ => return Ok(None),
         };
         let (of_first, of_second) = (|r| first.row(r), |r| second.row(r));
         let pair = [&stored(&first, &of_first), &stored(&second, &of_second)];
-        let Some(linear) = StoredRows::in_turns(pair, |rows| self.new_linear(rows, bias)) else { return Ok(None) };
+        let load = |rows: &StoredRows<'_>| {
+            let element = |r| biases.as_ref().map(|biases| biases[turn(r).0][turn(r).1]);
+            self.new_linear(rows, (0..rows.n_rows).map(element).collect())
+        };
+        let Some(linear) = StoredRows::in_turns(pair, load) else { return Ok(None) };
         slots.into_iter().for_each(|slot| self.weights.release(slot));
         self.advance((2 * first.n_rows * first.row_bytes()) as u64);
         linear.map(Some)
@@ -106,15 +110,6 @@ impl<'a> Loader<'a> {
 
 fn stored<'a>(matrix: &Matrix<'a>, row: &'a (dyn Fn(usize) -> &'a [u8] + Sync)) -> StoredRows<'a> {
     StoredRows { dtype: matrix.dtype, n_rows: matrix.n_rows, n_cols: matrix.n_cols, row }
-}
-
-/// An element for each row, in the order of [`StoredRows::in_turns`].
-fn in_turns(pair: [&[f32]; 2]) -> Vec<f32> {
-    let element = |r| {
-        let (of, r) = turn(r);
-        pair[of][r]
-    };
-    (0..2 * pair[0].len()).map(element).collect()
 }
 
 /// A slot that the description's own list lacks: the two would have come apart.

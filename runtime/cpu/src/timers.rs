@@ -13,13 +13,14 @@ pub(crate) enum Op {
     Embed,
     Norm,
     Qkv,
-    /// Norms of single heads, positions, and the place in the cache.
+    /// Norms of single heads, positions, and the place in the cache, where these are not a part of [`Attention`](Self::Attention).
     Rope,
     Attention,
     /// The projection of what attention mixed.
     Output,
     Router,
     GateUp,
+    /// Where it is not a part of [`GateUp`](Self::GateUp).
     Activation,
     Down,
     /// Gathering tokens for an expert and adding what it says.

@@ -1,11 +1,13 @@
 //! Loading: progress, cancellation, choices.
 
-use std::sync::Mutex;
+use std::{collections::BTreeMap, sync::Mutex};
 
 use kinfolk_cpu::{CPU, LevelError, levels, use_level};
-use kinfolk_decoder::{Cancel, Executor, LoadContext, LoadError, LoadProgress};
+use kinfolk_decoder::{Cancel, Executor, LoadContext, LoadError, LoadProgress, Source};
 
-use crate::fixtures::{ALL, CONTEXT, LLAMA, cold, describe, difference, load, load_with, source, tokens, try_load};
+use crate::fixtures::{
+    ALL, CONTEXT, LLAMA, cold, config_with, describe, difference, load, load_with, path, source, tokens, try_load,
+};
 
 #[test]
 fn progress_only_grows_and_ends_at_the_total() {
@@ -111,5 +113,61 @@ fn an_instruction_set_is_chosen_before_the_first_model_or_not_at_all() {
     assert_eq!(use_level(best), Ok(()), "which it is already");
     for other in levels().into_iter().filter(|level| *level != best) {
         assert_eq!(use_level(other), Err(LevelError::InUse { current: best, found: other.to_owned() }));
+    }
+}
+
+/// The tensors of the plain fixture with feed-forwards of `width`, whose gates, and other projections with `both`, have biases: those of the
+/// gates some numbers, the others zeros.
+fn with_biases(width: usize, both: bool) -> Source {
+    let file = std::fs::read(path(LLAMA).join("model.safetensors")).unwrap();
+    let (len, rest) = file.split_first_chunk::<8>().unwrap();
+    let (header, data) = rest.split_at(u64::from_le_bytes(*len) as usize);
+    let header: BTreeMap<String, serde_json::Value> = serde_json::from_slice(header).unwrap();
+    let mut tensors: BTreeMap<String, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
+    for (name, tensor) in header.into_iter().filter(|(name, _)| name != "__metadata__") {
+        let numbers = |key: &str| serde_json::from_value::<Vec<usize>>(tensor[key].clone()).unwrap();
+        let (mut shape, at) = (numbers("shape"), numbers("data_offsets"));
+        let mut bytes = data[at[0]..at[1]].to_vec();
+        if name.contains("mlp.down_proj") {
+            let of_row = 4 * shape[1];
+            bytes = bytes.chunks(of_row).flat_map(|row| &row[..4 * width]).copied().collect();
+            shape[1] = width;
+        } else if name.contains("mlp.") {
+            bytes.truncate(4 * shape[1] * width);
+            shape[0] = width;
+            let of_gate = name.contains("gate_proj");
+            let bias: Vec<u8> =
+                (0..width).flat_map(|i| (if of_gate { i as f32 * 0.01 } else { 0.0 }).to_le_bytes()).collect();
+            if of_gate || both {
+                tensors.insert(name.replace(".weight", ".bias"), (vec![width], bias));
+            }
+        }
+        tensors.insert(name, (shape, bytes));
+    }
+    let mut at = 0;
+    let place = |(name, (shape, bytes)): (&String, &(Vec<usize>, Vec<u8>))| {
+        let start = at;
+        at += bytes.len();
+        (name.clone(), serde_json::json!({"dtype": "F32", "shape": shape, "data_offsets": [start, at]}))
+    };
+    let header = serde_json::to_string(&tensors.iter().map(place).collect::<BTreeMap<_, _>>()).unwrap();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.bytes());
+    tensors.into_values().for_each(|(_, tensor)| bytes.extend(tensor));
+    Source::from_bytes("with biases.safetensors", bytes).unwrap()
+}
+
+/// A gate and what it opens for are one matrix where they are alike and have rows enough, and two where not.
+#[test]
+fn a_bias_counts_alike_whether_or_not_the_other_projection_has_one() {
+    for width in [48, 56, 5] {
+        let of = |both| {
+            let source = with_biases(width, both);
+            let config = config_with(LLAMA, serde_json::json!({"intermediate_size": width}));
+            let model = CPU.load(describe(&config), &source, &LoadContext::default()).unwrap();
+            cold(&*model, &tokens(40))
+        };
+        let (one, both) = (of(false), of(true));
+        assert!(one == both && one.iter().all(|y| y.is_finite()), "{width}: {}", difference(&one, &both));
     }
 }
