@@ -173,14 +173,14 @@ impl Bytes {
 impl Bytes {
     /// As numbers, of which there are a quarter as many.
     pub fn floats(&self) -> &[f32] {
-        // SAFETY: they start at a multiple of 64, the division leaves only whole numbers, and any four bytes are a number.
-        unsafe { std::slice::from_raw_parts(self.as_ptr().cast(), self.len() / 4) }
+        self.some_floats(0..self.len() / 4)
     }
 
     /// Some of the numbers.
     pub fn some_floats(&self, range: Range<usize>) -> &[f32] {
         let range = self.within(range);
-        // SAFETY: as in `floats`, and the others are not looked at.
+        // SAFETY: they start at a multiple of 64, `within` leaves only whole numbers that are there, and any four bytes are a number. The others
+        // are not looked at.
         unsafe { std::slice::from_raw_parts(self.first_float().add(range.start), range.len()) }
     }
 
@@ -191,7 +191,7 @@ impl Bytes {
     #[expect(clippy::mut_from_ref, reason = "the caller answers for it")]
     pub unsafe fn some_floats_mut(&self, range: Range<usize>) -> &mut [f32] {
         let range = self.within(range);
-        // SAFETY: as in `floats`; the memory is given out for writing, and the caller promises that nobody else uses this part.
+        // SAFETY: as in `some_floats`; the memory is given out for writing, and the caller promises that nobody else uses this part.
         unsafe { std::slice::from_raw_parts_mut(self.first_float().add(range.start), range.len()) }
     }
 
@@ -215,7 +215,7 @@ impl Bytes {
     /// As numbers, to write to.
     pub fn floats_mut(&mut self) -> &mut [f32] {
         let bytes = self.as_mut();
-        // SAFETY: as in `floats`, and they are borrowed for writing.
+        // SAFETY: as in `some_floats`, and they are borrowed for writing.
         unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / 4) }
     }
 }

@@ -112,8 +112,14 @@ impl Tiles {
         self.n_tiles().div_ceil(TILES)
     }
 
-    fn rows_of_pair(&self, pair: usize) -> Range<usize> {
+    pub(super) fn rows_of_pair(&self, pair: usize) -> Range<usize> {
         pair * TILES * ROWS..((pair + 1) * TILES * ROWS).min(self.n_rows)
+    }
+
+    /// Rows of the output that a pair makes: with a gating one of its tiles opens for the other.
+    pub(super) fn output_of_pair(&self, pair: usize, gating: Option<Gating>) -> Range<usize> {
+        let rows = self.rows_of_pair(pair);
+        if gating.is_some() { rows.start / 2..rows.end / 2 } else { rows }
     }
 
     fn n_tokens(&self, x: &Activations<'_, '_>) -> usize {

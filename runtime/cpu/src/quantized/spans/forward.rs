@@ -104,17 +104,16 @@ impl Tiles {
             for span in 0..spans.n_spans {
                 for (strip, sums) in strips.clone().zip(sums.chunks_exact_mut(n_tokens)) {
                     self.fold(strip, groups(span), panels, weights);
-                    let rows = strip * STRIP * ROWS..((strip + 1) * STRIP * ROWS).min(self.n_rows);
                     let start = (span == 0).then(|| {
                         let mut start = Sums::ZERO;
                         if let Some(bias) = bias {
-                            copy(&bias[rows.clone()], start.0.as_flattened_mut());
+                            copy(&bias[self.rows_of_pair(strip)], start.0.as_flattened_mut());
                         }
                         start
                     });
-                    // Half of a strip's rows open for the other half.
-                    let of_out = if gating.is_some() { strip * ROWS..(strip + 1) * ROWS } else { rows };
-                    let out = Out { columns: out, tokens: tokens.clone(), rows: of_out, gating };
+                    // A strip is a pair of tiles.
+                    let rows = self.output_of_pair(strip, gating);
+                    let out = Out { columns: out, tokens: tokens.clone(), rows, gating };
                     let out = (span + 1 == spans.n_spans).then_some(out);
                     match strip + 1 {
                         next if next < strips.end => self.prefetch(next, groups(span)),

@@ -33,11 +33,10 @@ pub(super) fn forward<'t, const N: usize>(team: &'t Team, x: &Activations<'_, 't
             for i in indices {
                 let (Out { tiles, bias, gating, out }, pair) = find(&outs, i);
                 x.multiply(&mut unit, tiles, *bias, pair, sums);
-                let mut rows = tiles.rows_of_pair(pair);
                 if let Some(gating) = gating {
                     gating.apply_to_pairs(x.level, sums);
-                    rows = rows.start / 2..rows.end / 2;
                 }
+                let rows = tiles.output_of_pair(pair, *gating);
                 for (token, sums) in sums.iter().enumerate() {
                     // SAFETY: each thread has other indices, so these rows are nobody else's.
                     copy(sums.as_flattened(), unsafe { out.part(token, rows.clone()) });

@@ -60,11 +60,10 @@ impl<P: Unpacked> Many<'_, P> {
         let n_groups = self.tiles.n_groups();
         let tiles = pair * TILES..((pair + 1) * TILES).min(self.tiles.n_tiles());
         let rows = self.tiles.rows_of_pair(pair);
-        // One tile of a pair opens for the other.
-        let of_out = if self.gating.is_some() { rows.start / 2..rows.end / 2 } else { rows.clone() };
+        let of_out = self.tiles.output_of_pair(pair, self.gating);
         let mut first: Sums = [[0.0; ROWS]; TILES];
         if let Some(bias) = self.bias {
-            copy(&bias[rows.clone()], first.as_flattened_mut());
+            copy(&bias[rows], first.as_flattened_mut());
         }
         sums.clear();
         sums.resize(tokens.len(), first);
