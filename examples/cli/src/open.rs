@@ -54,6 +54,7 @@ pub fn builder(args: &LoadArgs, cancel: &Cancel) -> Result<LmRunnerBuilder> {
     if let Some(name) = &args.executor {
         builder = builder.executor(name);
     }
+    builder = builder.narrow_activations(args.narrow_activations);
     Ok(match progress_bar("loading {bar:30} {bytes}/{total_bytes}") {
         Some(bar) => builder.progress(move |p| {
             bar.set_length(p.total_bytes);

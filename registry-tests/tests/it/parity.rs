@@ -12,7 +12,9 @@ use kinfolk::{
     decoder::{Config, Source},
     verify::{Reference, Report, verify},
 };
-use kinfolk_registry_tests::{PACKED_TOLERANCE, PACKED_TOLERANCE_OF_MANY, TOLERANCE, in_repository, shared};
+use kinfolk_registry_tests::{
+    NARROW_TOLERANCE, PACKED_TOLERANCE, PACKED_TOLERANCE_OF_MANY, TOLERANCE, in_repository, shared,
+};
 
 /// One checkpoint with its reference.
 struct Case {
@@ -20,6 +22,15 @@ struct Case {
     /// Stands in for the checkpoint's own config.
     config: Option<PathBuf>,
     reference: PathBuf,
+}
+
+/// How quantised weights are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weights {
+    Decoded,
+    Packed,
+    /// With narrow activations in long passes.
+    PackedNarrow,
 }
 
 impl Case {
@@ -32,17 +43,18 @@ impl Case {
         let few = few_tokens_of(&reference);
         let checks = if is_quantised {
             vec![
-                (Some(false), &reference, TOLERANCE),
-                (None, &few, PACKED_TOLERANCE),
-                (None, &reference, PACKED_TOLERANCE_OF_MANY),
+                (Weights::Decoded, &reference, TOLERANCE),
+                (Weights::Packed, &few, PACKED_TOLERANCE),
+                (Weights::Packed, &reference, PACKED_TOLERANCE_OF_MANY),
+                (Weights::PackedNarrow, &reference, NARROW_TOLERANCE),
             ]
         } else {
-            vec![(None, &reference, TOLERANCE)]
+            vec![(Weights::Packed, &reference, TOLERANCE)]
         };
-        checks.into_iter().try_for_each(|(packed_weights, reference, tolerance)| {
-            match self.verify(&source, packed_weights, reference, tolerance) {
+        checks.into_iter().try_for_each(|(weights, reference, tolerance)| {
+            match self.verify(&source, weights, reference, tolerance) {
                 Ok(report) if report.passed => Ok(()),
-                Ok(report) => Err(format!("{name}, packed {packed_weights:?}: {:#?}", report.ways)),
+                Ok(report) => Err(format!("{name}, {weights:?}: {:#?}", report.ways)),
                 Err(error) => Err(format!("{name}: {error:#}")),
             }
         })
@@ -59,13 +71,14 @@ impl Case {
     fn verify(
         &self,
         source: &Arc<Source>,
-        packed_weights: Option<bool>,
+        weights: Weights,
         reference: &Reference,
         tolerance: f32,
     ) -> anyhow::Result<Report> {
         let family = Registry::linked().claim(source)?.family;
         let mut options = LoadOptions::default();
-        options.packed_weights = packed_weights;
+        options.packed_weights = (weights == Weights::Decoded).then_some(false);
+        options.narrow_activations = weights == Weights::PackedNarrow;
         let mut runner = (family.load)(LoadRequest::new(Arc::clone(source), options))?;
         verify(&mut runner, reference, tolerance)
     }
@@ -123,6 +136,21 @@ fn cases_of(folder: &Path) -> Vec<Case> {
         }
     }
     cases
+}
+
+#[test]
+fn narrow_activations_change_long_passes_just_where_there_is_a_kernel_for_them() {
+    let source = Arc::new(Source::open(in_repository("fixtures/quant-llama/model-Q4_K_M.gguf")).unwrap());
+    let logits = |narrow: bool, n: u32| {
+        let family = Registry::linked().claim(&source).unwrap().family;
+        let mut options = LoadOptions::default();
+        options.narrow_activations = narrow;
+        let mut runner = (family.load)(LoadRequest::new(Arc::clone(&source), options)).unwrap();
+        runner.predict_logits(&(0..n).map(|i| i * 7 % 320).collect::<Vec<_>>()).unwrap()
+    };
+    assert_eq!(logits(true, 31), logits(false, 31));
+    let has_kernel = kinfolk_cpu::levels().last() == Some(&"avx512-vnni");
+    assert_eq!(logits(true, 40) != logits(false, 40), has_kernel);
 }
 
 /// Which instruction set to check, where it is not to be the best.

@@ -61,6 +61,14 @@ impl Linear {
         Ok(Linear { n_rows: rows.n_rows, n_cols: rows.n_cols, weights, bias })
     }
 
+    /// With [bytes](quantized::Tiles::narrow_activations) for many tokens, or not.
+    pub fn with_narrow_activations(mut self, narrow: bool) -> Linear {
+        if let Weights::Quantized(tiles) = &mut self.weights {
+            tiles.narrow_activations = narrow;
+        }
+        self
+    }
+
     /// As [`new`](Self::new), of rows wherever they are. `None` if there is no kernel for their type.
     ///
     /// # Errors

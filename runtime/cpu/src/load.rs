@@ -73,6 +73,7 @@ impl<'a> Loader<'a> {
     fn new_linear(&mut self, rows: &StoredRows<'_>, bias: Option<Vec<f32>>) -> Result<Linear, LoadError> {
         let packed = self.context.packed_weights.unwrap_or(true) || rows.dtype.block_len() == 1;
         let linear = Linear::new(self.team, &self.arena, rows, bias, packed)?;
+        let linear = linear.with_narrow_activations(self.context.narrow_activations);
         self.weight_bytes += linear.n_bytes();
         Ok(linear)
     }

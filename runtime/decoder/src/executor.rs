@@ -86,6 +86,8 @@ pub struct LoadContext<'a> {
     pub threads: Option<usize>,
     /// Keep quantised weights packed (`Some(true)`) or decode them to f32 once (`Some(false)`). `None`: the executor decides.
     pub packed_weights: Option<bool>,
+    /// Allow the executor to round activations to fewer bits than it would, where that makes passes of many tokens faster.
+    pub narrow_activations: bool,
     /// Measure where forward passes spend their time, for [`Model::profile`].
     pub profile: bool,
     /// Polled between tensors.

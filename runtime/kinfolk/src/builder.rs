@@ -114,6 +114,12 @@ impl LmRunnerBuilder {
         self
     }
 
+    /// Allows coarser activations where prompts are faster with them: see [`LoadOptions::narrow_activations`].
+    pub fn narrow_activations(mut self, narrow: bool) -> Self {
+        self.options.narrow_activations = narrow;
+        self
+    }
+
     /// Measures where the model spends its time, for [`Model::profile`](kinfolk_decoder::Model::profile).
     pub fn profile(mut self, profile: bool) -> Self {
         self.options.profile = profile;

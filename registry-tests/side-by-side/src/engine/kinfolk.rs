@@ -19,12 +19,13 @@ pub struct Kinfolk {
 }
 
 impl Kinfolk {
-    pub fn load(path: &Path, settings: Settings) -> Result<Kinfolk> {
+    pub fn load(path: &Path, settings: Settings, narrow_activations: bool) -> Result<Kinfolk> {
         let builder = LmRunnerBuilder::new()
             .weights(path)
             .threads(settings.threads)
             .max_seq(settings.context_length)
-            .packed_weights(!settings.exact);
+            .packed_weights(!settings.exact)
+            .narrow_activations(narrow_activations);
         let model = builder.build()?.model().context("expected a family that is a description, found a runner")?;
         Ok(Kinfolk { base: model.new_cache(), sequences: Vec::new(), model })
     }

@@ -18,6 +18,8 @@ use crate::protocol::Settings;
 #[serde(rename_all = "kebab-case")]
 pub enum EngineKind {
     Kinfolk,
+    /// With narrow activations.
+    KinfolkNarrow,
     #[value(name = "llama.cpp")]
     #[serde(rename = "llama.cpp")]
     LlamaCpp,
@@ -49,11 +51,12 @@ pub trait Engine {
 pub type Found<'f> = dyn FnMut(&[f32]) -> Result<()> + 'f;
 
 impl EngineKind {
-    /// Those this program was built with.
+    /// Those this program was built with, each as it is by default.
     pub fn built_in() -> Vec<EngineKind> {
         let all = EngineKind::value_variants().iter().copied();
         all.filter(|kind| match kind {
             EngineKind::Kinfolk => true,
+            EngineKind::KinfolkNarrow => false,
             EngineKind::LlamaCpp => cfg!(feature = "llama-cpp"),
             EngineKind::Candle => cfg!(feature = "candle"),
         })
@@ -63,6 +66,7 @@ impl EngineKind {
     pub fn name(self) -> &'static str {
         match self {
             EngineKind::Kinfolk => "kinfolk",
+            EngineKind::KinfolkNarrow => "kinfolk-narrow",
             EngineKind::LlamaCpp => "llama.cpp",
             EngineKind::Candle => "candle",
         }
@@ -71,7 +75,8 @@ impl EngineKind {
     pub fn load(self, model: &Path, settings: Settings) -> Result<Box<dyn Engine>> {
         ensure!(!settings.exact || self == EngineKind::Kinfolk, "{} has no exact products", self.name());
         Ok(match self {
-            EngineKind::Kinfolk => Box::new(kinfolk::Kinfolk::load(model, settings)?),
+            EngineKind::Kinfolk => Box::new(kinfolk::Kinfolk::load(model, settings, false)?),
+            EngineKind::KinfolkNarrow => Box::new(kinfolk::Kinfolk::load(model, settings, true)?),
             #[cfg(feature = "llama-cpp")]
             EngineKind::LlamaCpp => Box::new(llama_cpp::LlamaCpp::load(model, settings)?),
             #[cfg(feature = "candle")]

@@ -9,9 +9,13 @@
 //! The two planes of bytes are a code of 16 bits, `256 · first + second`.
 
 use std::cell::OnceCell;
+#[cfg(target_arch = "x86_64")]
+use std::{array, ops::Range};
 
 #[cfg(target_arch = "x86_64")]
 use super::{kernel::amx, spans};
+#[cfg(target_arch = "x86_64")]
+use crate::team::share;
 use crate::{
     buffers::{Buffer, Buffers},
     level::{Level, compiled_per_level},
@@ -21,8 +25,11 @@ use crate::{
 /// Columns that share a scale.
 pub(super) const GROUP: usize = 32;
 
-/// Planes of codes. One alone would be a third faster in products with many tokens and no faster in those with one, and a hundred times
-/// further from f32: `PERFORMANCE.md` has the numbers.
+/// Groups of which, where bytes are multiplied, a part [keeps its rests](Bytes): at most so many, in runs of nearly equal length.
+pub(super) const RUN: usize = 16;
+
+/// Planes of codes. One alone would be no faster in products with one token; with many tokens a host may choose [most of it](Bytes), which is a hundred
+/// times further from f32: `PERFORMANCE.md` has the numbers.
 pub(super) const PLANES: usize = 2;
 
 /// The codes of a projection's inputs, made when first asked for.
@@ -31,6 +38,8 @@ pub(crate) struct Codes<'t> {
     groups: OnceCell<Buffer<'t, Group>>,
     #[cfg(target_arch = "x86_64")]
     words: OnceCell<Buffer<'t, Words>>,
+    #[cfg(target_arch = "x86_64")]
+    bytes: OnceCell<Buffer<'t, Bytes>>,
     #[cfg(target_arch = "x86_64")]
     blocks: OnceCell<Buffer<'t, amx::Block>>,
     #[cfg(target_arch = "x86_64")]
@@ -43,6 +52,8 @@ pub(crate) struct Scratch {
     groups: Buffers<Group>,
     #[cfg(target_arch = "x86_64")]
     words: Buffers<Words>,
+    #[cfg(target_arch = "x86_64")]
+    bytes: Buffers<Bytes>,
     #[cfg(target_arch = "x86_64")]
     blocks: Buffers<amx::Block>,
     #[cfg(target_arch = "x86_64")]
@@ -81,6 +92,30 @@ pub(super) struct Words {
     codes: [i16; GROUP],
 }
 
+/// 32 activations as bytes, or what bytes leave of them.
+///
+/// A token has, for each run of groups, all of them and then the rests of those whose scales are largest, one in eight: they are what rounding to bytes
+/// costs most in.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Bytes {
+    pub scale: f32,
+    /// `scale · Σ codes`, and that of its rest, which has none.
+    pub scaled_sum: f32,
+    /// What sums start with: [`ROUND`]'s bits, less `offset · Σ codes` for each of [`OFFSETS`].
+    pub starts: [i32; N_STARTS],
+    /// Of a rest, its group in the run.
+    pub group: u32,
+    pub codes: [i8; GROUP],
+}
+
+/// Offsets that schemes have; those of the first and the second 16 columns for the one that has scales for both.
+#[cfg(target_arch = "x86_64")]
+pub(super) const OFFSETS: [u8; N_STARTS] = [8, 16, 128, 32, 32];
+#[cfg(target_arch = "x86_64")]
+pub(super) const N_STARTS: usize = 5;
+
 impl<'t> Codes<'t> {
     /// `[tokens, groups]` of `x`, which is the same in every call.
     pub(super) fn groups(&self, team: &'t Team, x: &[f32]) -> &[Group] {
@@ -91,6 +126,12 @@ impl<'t> Codes<'t> {
     #[cfg(target_arch = "x86_64")]
     pub(super) fn words(&self, team: &'t Team, x: &[f32]) -> &[Words] {
         self.words.get_or_init(|| quantize(team, &team.quantized.words, Words::NONE, x, Words::fill))
+    }
+
+    /// `[tokens, groups and rests]` of `x`, rows of `n_cols`, which is the same in every call.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn bytes(&self, team: &'t Team, x: &[f32], n_cols: usize) -> &[Bytes] {
+        self.bytes.get_or_init(|| quantize_bytes(team, x, n_cols))
     }
 
     /// `[blocks of 8 tokens, groups]` of `x`, rows of `n_cols`, which is the same in every call. The last block is filled up with zeros.
@@ -132,6 +173,18 @@ fn quantize_blocks<'t>(team: &'t Team, x: &[f32], n_cols: usize) -> Buffer<'t, a
         amx::Block::quantize(blocks, thread * of_thread, x, n_cols);
     });
     blocks
+}
+
+#[cfg(target_arch = "x86_64")]
+fn quantize_bytes<'t>(team: &'t Team, x: &[f32], n_cols: usize) -> Buffer<'t, Bytes> {
+    let (n_tokens, of_token) = (x.len() / n_cols, Bytes::place(n_cols / GROUP, n_cols / GROUP).start);
+    let mut bytes = team.quantized.bytes.take(n_tokens * of_token, Bytes::NONE);
+    let of_thread = n_tokens.div_ceil(team.n_threads());
+    team.for_each_chunk(&mut bytes, of_thread * of_token, |thread, bytes| {
+        let x = x[thread * of_thread * n_cols..].chunks_exact(n_cols);
+        x.zip(bytes.chunks_exact_mut(of_token)).for_each(|(x, bytes)| Bytes::fill(Level::current(), x, bytes));
+    });
+    bytes
 }
 
 impl Group {
@@ -182,9 +235,97 @@ fn each_of_words(x: &[f32], groups: &mut [Words]) {
     for (x, group) in x.as_chunks().0.iter().zip(groups) {
         let (scale, codes) = codes(x);
         let words = codes.map(|code| code as i16);
-        let words = std::array::from_fn(|i| words[i & !3 | [0, 2, 1, 3][i & 3]]);
+        let words = array::from_fn(|i| words[i & !3 | [0, 2, 1, 3][i & 3]]);
         let sums = sums(&codes);
         *group = Words { scale, scaled_sum: scale * (sums[0] + sums[1]) as f32, sums, codes: words };
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Bytes {
+    pub const NONE: Bytes = Bytes { scale: 0.0, scaled_sum: 0.0, starts: [0; N_STARTS], group: 0, codes: [0; GROUP] };
+
+    /// Runs that a token's `n_groups` fall into.
+    pub fn n_runs(n_groups: usize) -> usize {
+        n_groups.div_ceil(RUN)
+    }
+
+    /// Where in a token of `n_groups` the run that starts with group `first` is, or the token ends.
+    pub fn place(n_groups: usize, first: usize) -> Range<usize> {
+        let n_runs = Self::n_runs(n_groups);
+        let runs = (0..n_runs).map(|run| share(n_groups, run, n_runs));
+        let mut start = 0;
+        for run in runs {
+            let len = run.len() + n_rests(run.len());
+            if run.start == first {
+                return start..start + len;
+            }
+            start += len;
+        }
+        start..start
+    }
+
+    /// Quantises the token `x` into `bytes`, as many as [`place`](Self::place) ends with.
+    pub fn fill(level: Level, x: &[f32], bytes: &mut [Bytes]) {
+        run(level, x, bytes);
+        compiled_per_level!(run = each_of_bytes [] (x: &[f32], bytes: &mut [Bytes]));
+    }
+
+    #[inline(always)]
+    fn new(scale: f32, codes: [i8; GROUP]) -> Bytes {
+        let halves: &[[i8; GROUP / 2]] = codes.as_chunks().0;
+        let [first, second] = [halves[0], halves[1]].map(|half| half.iter().map(|code| i32::from(*code)).sum::<i32>());
+        let of_both = first + second;
+        let sums = [of_both, of_both, of_both, first, second];
+        let starts = array::from_fn(|i| ROUND.to_bits() as i32 - i32::from(OFFSETS[i]) * sums[i]);
+        Bytes { scale, scaled_sum: scale * of_both as f32, starts, group: 0, codes }
+    }
+}
+
+/// Rests that a run of `n_groups` keeps.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn n_rests(n_groups: usize) -> usize {
+    n_groups.div_ceil(8)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn each_of_bytes(x: &[f32], bytes: &mut [Bytes]) {
+    let groups = x.as_chunks().0;
+    let n_runs = Bytes::n_runs(groups.len());
+    let mut bytes = bytes;
+    for run in 0..n_runs {
+        let groups = &groups[share(groups.len(), run, n_runs)];
+        let (of_groups, others) = bytes.split_at_mut(groups.len());
+        let (rests, others) = others.split_at_mut(n_rests(groups.len()));
+        bytes = others;
+        let mut low = [[0i8; GROUP]; RUN];
+        let mut scales = [0.0; RUN];
+        // Without their signs floats are ordered like their bits, NaN above all. The last bits are a group's place, so that no two are equal.
+        let mut keys = [0u32; RUN];
+        for (i, (x, group)) in groups.iter().zip(&mut *of_groups).enumerate() {
+            let (scale, codes) = codes(x);
+            let mut high = [0i8; GROUP];
+            for c in 0..GROUP {
+                let of_high = (codes[c] + 128) >> 8;
+                (high[c], low[i][c]) = (of_high as i8, (codes[c] - (of_high << 8)) as i8);
+            }
+            *group = Bytes::new(scale * 256.0, high);
+            (scales[i], keys[i]) = (scale, scale.to_bits() & !(RUN as u32 - 1) | i as u32);
+        }
+        let mut n_larger = [0u32; RUN];
+        for key in keys {
+            for (n_larger, other) in n_larger.iter_mut().zip(&keys) {
+                *n_larger += u32::from(key > *other);
+            }
+        }
+        let n_rests = rests.len() as u32;
+        for (i, rest) in (0..groups.len()).filter(|i| n_larger[*i] < n_rests).zip(rests) {
+            let low = Bytes::new(scales[i], low[i]);
+            of_groups[i].scaled_sum += low.scaled_sum;
+            *rest = Bytes { group: i as u32, scaled_sum: 0.0, ..low };
+        }
     }
 }
 
@@ -252,6 +393,49 @@ mod tests {
         for (code, x) in codes(&x).iter().zip(x) {
             let allowed = if *code as u8 == 129 { 1.501 } else { 0.501 };
             assert!((*code as f32 * step - x).abs() <= step * allowed, "{code} for {x}");
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn bytes_are_within_half_their_step_and_the_largest_groups_with_their_rests_within_that_of_words() {
+        for n_groups in [1, 2, 9, 16, 18, 33, 96] {
+            let x: Vec<f32> =
+                (0..n_groups * GROUP).map(|i| ((i * i) as f32 * 0.7).sin() * (1 + i / GROUP % 5) as f32).collect();
+            let mut found = Vec::new();
+            for level in Level::available() {
+                let mut bytes = vec![Bytes::NONE; Bytes::place(n_groups, n_groups).end];
+                Bytes::fill(level, &x, &mut bytes);
+                found.push(bytes);
+            }
+            let bytes = &found[0];
+            assert!(found.iter().all(|other| format!("{other:?}") == format!("{bytes:?}")), "levels agree");
+            let n_runs = Bytes::n_runs(n_groups);
+            for groups in (0..n_runs).map(|run| share(n_groups, run, n_runs)) {
+                let of_run = &bytes[Bytes::place(n_groups, groups.start)];
+                let (of_groups, rests) = of_run.split_at(groups.len());
+                assert_eq!(rests.len(), groups.len().div_ceil(8));
+                let least = rests.iter().map(|rest| of_groups[rest.group as usize].scale).fold(f32::INFINITY, f32::min);
+                for (i, (x, group)) in x[groups.start * GROUP..].chunks(GROUP).zip(of_groups).enumerate() {
+                    let rest = rests.iter().find(|rest| rest.group as usize == i);
+                    assert!(rest.is_some() || group.scale <= least * 1.000_01, "no rest of a larger one");
+                    let (mut sum, mut halves) = (0.0, [0, 0]);
+                    for (c, x) in x.iter().enumerate() {
+                        let low = rest.map_or(0.0, |rest| rest.scale * f32::from(rest.codes[c]));
+                        let value = group.scale * f32::from(group.codes[c]) + low;
+                        let step = if rest.is_some() { group.scale / 256.0 * 3.0 } else { group.scale };
+                        assert!((value - x).abs() <= step * 0.51, "{value} for {x}, {step}");
+                        sum += value;
+                        halves[c / 16] += i32::from(group.codes[c]);
+                    }
+                    assert!((group.scaled_sum - sum).abs() <= group.scale * 0.01, "{} for {sum}", group.scaled_sum);
+                    for (at, offset) in OFFSETS.into_iter().enumerate() {
+                        let of =
+                            [halves[0] + halves[1], halves[0] + halves[1], halves[0] + halves[1], halves[0], halves[1]];
+                        assert_eq!(group.starts[at], ROUND.to_bits() as i32 - i32::from(offset) * of[at]);
+                    }
+                }
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //! Weights keep their codes and are only laid out anew ([`tiles`]); activations become codes of 16 bits with a scale per group
 //! ([`activations`]); the sums of a group are exact integers, and its few steps in f32 are the same on every processor, in the same order,
 //! whatever the number of tokens and threads ([`kernel`]). Only a matrix unit that gets 32 tokens or more takes larger groups, of weights as of
-//! activations ([`spans`]). A scheme is a file that says where a block's codes, scales and minima are.
+//! activations ([`spans`]); and where a host asks for it, so many tokens have bytes and only some groups what these leave ([`kernel::bytes`]). A scheme is a file that says where a block's codes, scales and minima are.
 
 mod activations;
 mod header;

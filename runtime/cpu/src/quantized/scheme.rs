@@ -2,6 +2,8 @@
 
 use std::array;
 
+#[cfg(target_arch = "x86_64")]
+use super::activations::OFFSETS;
 use super::{activations::GROUP, header::Portable};
 use crate::{
     prefetch::{LINE, first_level, second_level},
@@ -59,6 +61,12 @@ impl Form {
             Form::Minimum => 0,
         }
     }
+
+    /// Which of the [offsets of bytes](super::activations::OFFSETS) this form has, the first one if none.
+    #[cfg(target_arch = "x86_64")]
+    pub fn start(self) -> usize {
+        OFFSETS.iter().position(|offset| *offset == self.offset()).unwrap_or(0)
+    }
 }
 
 /// A scheme: where things are in a stored block.
@@ -83,6 +91,7 @@ pub(super) trait Scheme {
     /// Bytes of a tile.
     const TILE_BYTES: usize = Self::Header::BYTES + Self::BLOCK_LEN / GROUP * Self::GROUP_BYTES;
     /// Bytes of a tile for 32 columns, their share of the header included.
+    #[cfg(target_arch = "x86_64")]
     const BYTES_PER_GROUP: usize = Self::TILE_BYTES * GROUP / Self::BLOCK_LEN;
     /// Bytes of a tile's codes for 32 columns.
     const GROUP_BYTES: usize = 64 * Self::BITS;
@@ -193,14 +202,8 @@ pub(super) fn unpack<S: Scheme>(
 pub(super) const FAR_BYTES: usize = 16 * 1024;
 const NEAR_BYTES: usize = 1024;
 
-/// Asks for the `n` bytes that lie `far_bytes` and [`NEAR_BYTES`] behind the start of `at`. Tiles follow one another in the order in which
-/// they are read.
-#[inline(always)]
-pub(super) fn prefetch(at: &[u8], n: usize, far_bytes: usize) {
-    prefetch_part(at, n, far_bytes, 0, 1);
-}
-
-/// As [`prefetch`], the `part`-th of `n_parts` of the lines. Lines asked for all at once take every buffer there is for lines on their way,
+/// Asks for the `part`-th of `n_parts` of the lines of the `n` bytes that lie `far_bytes` and [`NEAR_BYTES`] behind the start of `at`. Tiles follow
+/// one another in the order in which they are read. Lines asked for all at once take every buffer there is for lines on their way,
 /// and then what the kernel loads next waits behind them; between multiplications they are asked for as fast as they come.
 #[inline(always)]
 pub(super) fn prefetch_part(at: &[u8], n: usize, far_bytes: usize, part: usize, n_parts: usize) {

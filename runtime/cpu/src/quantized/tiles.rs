@@ -23,7 +23,10 @@ use super::{
     scheme::{self, Form, Header, Panel, ROWS, Scheme},
 };
 #[cfg(target_arch = "x86_64")]
-use super::{kernel::words, spans};
+use super::{
+    kernel::{bytes, words},
+    spans,
+};
 use crate::{
     activation::Gating,
     activations::Activations,
@@ -63,6 +66,8 @@ pub(super) use many::Unpacked;
 pub(crate) struct Tiles {
     dtype: Dtype,
     level: Level,
+    /// Multiply by bytes, and what they leave in some groups, where there is a kernel for it.
+    pub narrow_activations: bool,
     pub(super) n_rows: usize,
     n_cols: usize,
     /// `[n_rows / 16, n_cols / block, tile]`
@@ -91,7 +96,7 @@ impl Tiles {
                 with_scheme!(dtype, S => pack_row::<S>(stored, lane, out), ());
             }
         });
-        Ok(Some(Tiles { dtype, level: Level::current(), n_rows, n_cols, bytes }))
+        Ok(Some(Tiles { dtype, level: Level::current(), narrow_activations: false, n_rows, n_cols, bytes }))
     }
 
     /// Bytes in memory.
@@ -146,6 +151,13 @@ impl Tiles {
         with_scheme!(self.dtype, S => many::unpack::<S, _>(self.level, self.tile(tile), first, panels), ());
     }
 
+    /// Asks for what lies [as far](scheme::FAR_BYTES) behind a run of a tile's groups, for pairs of tiles that are unpacked in order.
+    fn ask_ahead(&self, tile: usize, groups: &Range<usize>) {
+        let tile = self.tile(tile);
+        let [start, end] = [groups.start, groups.end].map(|group| group * tile.len() / self.n_groups());
+        scheme::prefetch_part(&tile[start..], end - start, scheme::FAR_BYTES, 0, 1);
+    }
+
     /// Decodes row `r` into `out`, `[n_cols]`: the same f32 as the dequantiser of the weights' type gives.
     pub fn decode_row(&self, r: usize, out: &mut [f32]) {
         let form = self.form();
@@ -193,12 +205,17 @@ impl Tiles {
         }
         let out = &out;
         #[cfg(target_arch = "x86_64")]
+        if self.narrow_activations && bytes::is_for(level, n_tokens) {
+            let x = x.codes.bytes(team, x.x, self.n_cols);
+            return Many { tiles: self, level, x, bias, gating, out }.forward(team);
+        }
+        #[cfg(target_arch = "x86_64")]
         if words::is_for(level) {
             let x = x.codes.words(team, x.x);
-            return Many::<words::Panel> { tiles: self, level, x, bias, gating, out }.forward(team);
+            return Many { tiles: self, level, x, bias, gating, out }.forward(team);
         }
         let x = x.codes.groups(team, x.x);
-        Many::<Panel> { tiles: self, level, x, bias, gating, out }.forward(team);
+        Many { tiles: self, level, x, bias, gating, out }.forward(team);
     }
 }
 
@@ -273,6 +290,8 @@ mod tests {
     use kinfolk_weights::quant;
 
     use super::*;
+    #[cfg(target_arch = "x86_64")]
+    use crate::quantized::activations::Bytes;
     use crate::rows::turn;
 
     const TYPES: [Dtype; 8] =
@@ -383,13 +402,60 @@ mod tests {
         }
     }
 
+    /// From 32 tokens on without a matrix unit, where the groups of a run that are larger than most have rests.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn products_of_bytes_are_within_the_steps_of_the_activations_of_the_exact_ones() {
+        let team = Team::new(2);
+        let levels = Level::available().into_iter().filter(|level| bytes::is_for(*level, 32));
+        for (dtype, level) in levels.flat_map(|level| TYPES.map(|dtype| (dtype, level))) {
+            for (n_rows, n_groups, n_tokens) in
+                [(1, 1, 32), (17, 3, 33), (35, 9, 47), (100, 12, 64), (48, 24, 100), (32, 7, 300), (70, 41, 513)]
+            {
+                let n_cols = (n_groups * GROUP).next_multiple_of(dtype.block_len());
+                let n_groups = n_cols / GROUP;
+                let bytes = stored(dtype, n_rows, n_cols);
+                let mut tiles = tiles(&team, dtype, &bytes, n_rows, n_cols);
+                (tiles.level, tiles.narrow_activations) = (level, true);
+                let weights = decoded(dtype, &bytes, n_rows * n_cols);
+                let (x, bias) = (activations(n_tokens * n_cols), activations(n_rows));
+                let mut found = vec![f32::NAN; n_tokens * n_rows];
+                tiles.forward(&team, &Activations::new(&x), Some(&bias), None, &mut found);
+                for (x, found) in x.chunks(n_cols).zip(found.chunks(n_rows)) {
+                    let largest = |g: usize| x[g * GROUP..][..GROUP].iter().fold(0f32, |max, x| max.max(x.abs()));
+                    let n_runs = Bytes::n_runs(n_groups);
+                    let mut steps = vec![0.0; n_groups];
+                    for run in (0..n_runs).map(|run| share(n_groups, run, n_runs)) {
+                        let mut by_size: Vec<usize> = run.clone().collect();
+                        by_size.sort_by(|a, b| largest(*b).total_cmp(&largest(*a)));
+                        for (i, g) in by_size.into_iter().enumerate() {
+                            // Where two are nearly as large, either may have the rest.
+                            let has_rest = (i + 1) * 8 <= run.len();
+                            steps[g] = f64::from(largest(g)) / if has_rest { 32512.0 / 3.0 } else { 127.0 };
+                        }
+                    }
+                    for ((w, found), bias) in weights.chunks(n_cols).zip(found).zip(&bias) {
+                        let product: f64 = w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+                        let weight = |w: &[f32]| w.iter().map(|w| f64::from(w.abs())).sum::<f64>();
+                        let expected = product + f64::from(*bias);
+                        let steps = w.chunks(GROUP).zip(&steps).map(|(w, step)| 0.51 * step * weight(w)).sum::<f64>();
+                        let bound = steps + expected.abs() * 1e-5 + weight(w) * 7.0 * 1e-6;
+                        let off = (f64::from(*found) - expected).abs();
+                        assert!(off <= bound, "{dtype}, {n_rows} by {n_cols}: {found} for {expected}, bound {bound}");
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn of_32_tokens_and_more_none_depends_on_the_others_or_on_threads() {
         let teams = [Team::new(1), Team::new(2), Team::new(5)];
-        for dtype in TYPES {
+        for (dtype, narrow) in TYPES.into_iter().flat_map(|dtype| [(dtype, false), (dtype, true)]) {
             let (n_rows, n_cols, n_tokens) = (83, 1280, 600);
             let bytes = stored(dtype, n_rows, n_cols);
-            let tiles = tiles(&teams[0], dtype, &bytes, n_rows, n_cols);
+            let mut tiles = tiles(&teams[0], dtype, &bytes, n_rows, n_cols);
+            tiles.narrow_activations = narrow;
             let mut x = activations(n_tokens * n_cols);
             x[40 * n_cols + 7] = f32::NAN;
             let of = |team: &Team, x: &[f32]| {
@@ -519,10 +585,14 @@ mod tests {
             let mut joint = StoredRows::in_turns(rows, in_tiles).expect("matrices that are alike");
             let bias = activations(2 * n_rows);
             let of_joint: Vec<f32> = (0..2 * n_rows).map(|r| bias[turn(r).0 * n_rows + turn(r).1]).collect();
-            for (level, n_tokens) in
-                Level::available().into_iter().flat_map(|level| [1, 7, 8, 20, 31, 32, 77, 300].map(|n| (level, n)))
-            {
-                [&mut gate, &mut up, &mut joint].into_iter().for_each(|tiles| tiles.level = level);
+            for (level, (n_tokens, narrow)) in Level::available().into_iter().flat_map(|level| {
+                let counts =
+                    [1, 7, 8, 20, 31, 32, 77, 300].map(|n| (n, false)).into_iter().chain([(33, true), (300, true)]);
+                counts.map(move |count| (level, count))
+            }) {
+                for tiles in [&mut gate, &mut up, &mut joint] {
+                    (tiles.level, tiles.narrow_activations) = (level, narrow);
+                }
                 let x = activations(n_tokens * n_cols);
                 let x = Activations::new(&x);
                 for gating in [Gating::Silu, Gating::GeluTanh] {
@@ -532,7 +602,7 @@ mod tests {
                     up.forward(&team, &x, Some(&bias[n_rows..]), None, &mut opened);
                     gating.apply(level, &mut expected, &opened);
                     joint.forward(&team, &x, Some(&of_joint), Some(gating), &mut found);
-                    assert_eq!(found, expected, "{dtype}, {n_tokens} tokens, {level:?}");
+                    assert_eq!(found, expected, "{dtype}, {n_tokens} tokens, {level:?}, narrow {narrow}");
                 }
             }
         }

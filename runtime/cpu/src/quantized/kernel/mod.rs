@@ -13,6 +13,8 @@
 pub(super) mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod bytes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
@@ -176,18 +178,58 @@ mod tests {
         }
     }
 
+    const FORMS: [(Form, u32); 6] = [
+        (Form::Offset(8), 4),
+        (Form::Offset(16), 5),
+        (Form::Offset(128), 8),
+        (Form::OffsetOfHalves(32), 6),
+        (Form::Minimum, 4),
+        (Form::Minimum, 5),
+    ];
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn every_instruction_set_gives_the_bits_of_the_definition_for_bytes() {
+        use crate::quantized::activations::Bytes;
+        let mut noise = Noise(5);
+        for (form, bits) in FORMS {
+            for n_tiles in 1..=TILES {
+                for (n_tokens, n_groups) in (1..=8).map(|n| (n, 1 + n % 4)).chain([(3, 0), (0, 3), (7, 16), (1000, 9)])
+                {
+                    let tiles: Vec<Vec<Panel>> =
+                        (0..n_tiles).map(|_| panels(&mut noise, n_groups, (1 << bits) - 1)).collect();
+                    let tiles: Vec<&[Panel]> = tiles.iter().map(Vec::as_slice).collect();
+                    let quantised = |x: Vec<f32>| {
+                        let mut bytes = vec![Bytes::NONE; Bytes::place(n_groups, n_groups).end];
+                        Bytes::fill(Level::Scalar, &x, &mut bytes);
+                        bytes
+                    };
+                    let x: Vec<Vec<Bytes>> =
+                        tokens(&mut noise, n_tokens, n_groups).into_iter().map(quantised).collect();
+                    let x: Vec<&[Bytes]> = x.iter().map(Vec::as_slice).collect();
+                    let before: Vec<Sums> = (0..n_tokens).map(|_| [[noise.unit(); ROWS]; TILES]).collect();
+                    let of = |level| {
+                        let mut sums = before.clone();
+                        bytes::accumulate(level, form, &tiles, &x, &mut sums);
+                        sums
+                    };
+                    let levels = Level::available().into_iter().filter(|level| bytes::is_for(*level, 1000));
+                    for level in levels {
+                        assert_eq!(
+                            of(level),
+                            of(Level::Scalar),
+                            "{level:?} {form:?}: {n_tiles}, {n_tokens}, {n_groups}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_instruction_set_gives_the_bits_of_the_definition() {
         let mut noise = Noise(7);
-        let forms = [
-            (Form::Offset(8), 4),
-            (Form::Offset(16), 5),
-            (Form::Offset(128), 8),
-            (Form::OffsetOfHalves(32), 6),
-            (Form::Minimum, 4),
-            (Form::Minimum, 5),
-        ];
-        for (form, bits) in forms {
+        for (form, bits) in FORMS {
             for n_tiles in 1..=TILES {
                 for (n_tokens, n_groups) in (1..=8).map(|n| (n, 1 + n % 4)).chain([(3, 0), (0, 3), (1, 18), (1000, 2)])
                 {

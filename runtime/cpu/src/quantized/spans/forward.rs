@@ -63,7 +63,7 @@ pub(in super::super) struct Pass<'a> {
 }
 
 impl Tiles {
-    /// As [`forward`](Tiles::forward), or [`forward_gated`](Tiles::forward_gated).
+    /// As [`forward`](Tiles::forward).
     pub(in super::super) fn forward_in_spans(&self, team: &Team, pass: &Pass<'_>) {
         let n_blocks = pass.out.n_tokens().div_ceil(TOKENS);
         let n_strips = self.n_tiles().div_ceil(STRIP);
