@@ -177,7 +177,7 @@ fn quantize_blocks<'t>(team: &'t Team, x: &[f32], n_cols: usize) -> Buffer<'t, a
 
 #[cfg(target_arch = "x86_64")]
 fn quantize_bytes<'t>(team: &'t Team, x: &[f32], n_cols: usize) -> Buffer<'t, Bytes> {
-    let (n_tokens, of_token) = (x.len() / n_cols, Bytes::place(n_cols / GROUP, n_cols / GROUP).start);
+    let (n_tokens, of_token) = (x.len() / n_cols, Bytes::len(n_cols / GROUP));
     let mut bytes = team.quantized.bytes.take(n_tokens * of_token, Bytes::NONE);
     let of_thread = n_tokens.div_ceil(team.n_threads());
     team.for_each_chunk(&mut bytes, of_thread * of_token, |thread, bytes| {
@@ -250,22 +250,22 @@ impl Bytes {
         n_groups.div_ceil(RUN)
     }
 
+    /// How many there are of a token of `n_groups`.
+    pub fn len(n_groups: usize) -> usize {
+        Self::place(n_groups, n_groups).end
+    }
+
     /// Where in a token of `n_groups` the run that starts with group `first` is, or the token ends.
     pub fn place(n_groups: usize, first: usize) -> Range<usize> {
         let n_runs = Self::n_runs(n_groups);
-        let runs = (0..n_runs).map(|run| share(n_groups, run, n_runs));
-        let mut start = 0;
-        for run in runs {
-            let len = run.len() + n_rests(run.len());
-            if run.start == first {
-                return start..start + len;
-            }
-            start += len;
-        }
-        start..start
+        let lens =
+            (0..n_runs).map(|run| share(n_groups, run, n_runs)).map(|run| (run.start, run.len() + n_rests(run.len())));
+        let start = lens.clone().take_while(|(start, _)| *start < first).map(|(_, len)| len).sum();
+        let len = lens.clone().find(|(start, _)| *start == first).map_or(0, |(_, len)| len);
+        start..start + len
     }
 
-    /// Quantises the token `x` into `bytes`, as many as [`place`](Self::place) ends with.
+    /// Quantises the token `x` into `bytes`, which has as many as [`len`](Self::len) says.
     pub fn fill(level: Level, x: &[f32], bytes: &mut [Bytes]) {
         run(level, x, bytes);
         compiled_per_level!(run = each_of_bytes [] (x: &[f32], bytes: &mut [Bytes]));
@@ -404,7 +404,7 @@ mod tests {
                 (0..n_groups * GROUP).map(|i| ((i * i) as f32 * 0.7).sin() * (1 + i / GROUP % 5) as f32).collect();
             let mut found = Vec::new();
             for level in Level::available() {
-                let mut bytes = vec![Bytes::NONE; Bytes::place(n_groups, n_groups).end];
+                let mut bytes = vec![Bytes::NONE; Bytes::len(n_groups)];
                 Bytes::fill(level, &x, &mut bytes);
                 found.push(bytes);
             }

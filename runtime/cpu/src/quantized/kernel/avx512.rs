@@ -61,3 +61,26 @@ pub(super) fn load_f32(lanes: &Lanes) -> __m512 {
     // SAFETY: the array is as long as the register.
     unsafe { _mm512_loadu_ps(lanes.as_ptr()) }
 }
+
+/// The sums of some tokens with the first `N` tiles.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_sums<const N: usize, const T: usize>(sums: &[Sums; T]) -> [[__m512; N]; T] {
+    let mut acc = [[_mm512_setzero_ps(); N]; T];
+    for t in 0..T {
+        for n in 0..N {
+            acc[t][n] = load_f32(&sums[t][n]);
+        }
+    }
+    acc
+}
+
+/// The `i`-th of each.
+#[inline(always)]
+pub(super) fn each_at<P, const N: usize>(all: [&[P]; N], i: usize) -> [&P; N] {
+    let mut each = [&all[0][i]; N];
+    for n in 1..N {
+        each[n] = &all[n][i];
+    }
+    each
+}

@@ -200,7 +200,7 @@ mod tests {
                         (0..n_tiles).map(|_| panels(&mut noise, n_groups, (1 << bits) - 1)).collect();
                     let tiles: Vec<&[Panel]> = tiles.iter().map(Vec::as_slice).collect();
                     let quantised = |x: Vec<f32>| {
-                        let mut bytes = vec![Bytes::NONE; Bytes::place(n_groups, n_groups).end];
+                        let mut bytes = vec![Bytes::NONE; Bytes::len(n_groups)];
                         Bytes::fill(Level::Scalar, &x, &mut bytes);
                         bytes
                     };

@@ -170,7 +170,7 @@ impl Token for Bytes {
     }
 
     fn len(n_groups: usize) -> usize {
-        Bytes::place(n_groups, n_groups).end
+        Bytes::len(n_groups)
     }
 
     fn place(n_groups: usize, run: &Range<usize>) -> Range<usize> {

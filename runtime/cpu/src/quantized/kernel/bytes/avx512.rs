@@ -9,7 +9,10 @@
 use std::arch::x86_64::*;
 
 use super::{
-    super::{avx512::load_f32, for_each_size, quad},
+    super::{
+        avx512::{each_at, load_f32, load_sums},
+        for_each_size, quad,
+    },
     *,
 };
 
@@ -32,20 +35,9 @@ fn block<const N: usize, const T: usize, const HALVES: bool, const MINIMA: bool>
     sums: &mut [Sums; T],
 ) {
     assert!(start + usize::from(HALVES) < N_STARTS, "what sums start with");
-    let mut acc = [[_mm512_setzero_ps(); N]; T];
-    for t in 0..T {
-        for n in 0..N {
-            acc[t][n] = load_f32(&sums[t][n]);
-        }
-    }
+    let mut acc = load_sums::<N, T>(sums);
     for g in 0..tiles[0].len() {
-        let (mut panels, mut xs) = ([&tiles[0][g]; N], [&x[0][g]; T]);
-        for n in 1..N {
-            panels[n] = &tiles[n][g];
-        }
-        for t in 1..T {
-            xs[t] = &x[t][g];
-        }
+        let (panels, xs) = (each_at(tiles, g), each_at(x, g));
         add_products::<N, T, HALVES, MINIMA>(start, panels, xs, &mut acc);
         if MINIMA {
             for n in 0..N {
@@ -60,11 +52,7 @@ fn block<const N: usize, const T: usize, const HALVES: bool, const MINIMA: bool>
     for t in 0..T {
         let mut of_token = [acc[t]];
         for rest in &x[t][tiles[0].len()..] {
-            let mut panels = [&tiles[0][rest.group as usize]; N];
-            for n in 1..N {
-                panels[n] = &tiles[n][rest.group as usize];
-            }
-            add_products::<N, 1, HALVES, MINIMA>(start, panels, [rest], &mut of_token);
+            add_products::<N, 1, HALVES, MINIMA>(start, each_at(tiles, rest.group as usize), [rest], &mut of_token);
         }
         for n in 0..N {
             // SAFETY: the array is as long as the register.

@@ -39,7 +39,7 @@ pub(in super::super) fn accumulate(level: Level, form: Form, tiles: &[&[Panel]],
     assert!(x.iter().all(|x| x.len() >= n_groups), "as many groups for every token");
     match level {
         // SAFETY: a level is only made where the processor has its instruction sets.
-        Level::Avx512Vnni | Level::Amx => unsafe { avx512::accumulate(form, tiles, x, sums) },
+        Level::Avx512Vnni => unsafe { avx512::accumulate(form, tiles, x, sums) },
         _ => defined(form, tiles, x, sums),
     }
 }

@@ -10,7 +10,10 @@
 use std::arch::x86_64::*;
 
 use super::{
-    super::{avx512::load_f32, for_each_size},
+    super::{
+        avx512::{each_at, load_f32, load_sums},
+        for_each_size,
+    },
     *,
 };
 
@@ -35,20 +38,9 @@ fn block<const N: usize, const T: usize, const HALVES: bool, const MINIMA: bool>
         5..=8 => 2,
         _ => 1,
     };
-    let mut acc = [[_mm512_setzero_ps(); N]; T];
-    for t in 0..T {
-        for n in 0..N {
-            acc[t][n] = load_f32(&sums[t][n]);
-        }
-    }
+    let mut acc = load_sums::<N, T>(sums);
     for g in 0..tiles[0].len() {
-        let (mut panels, mut xs) = ([&tiles[0][g]; N], [&x[0][g]; T]);
-        for n in 1..N {
-            panels[n] = &tiles[n][g];
-        }
-        for t in 1..T {
-            xs[t] = &x[t][g];
-        }
+        let (panels, xs) = (each_at(tiles, g), each_at(x, g));
         let mut product = [[_mm512_setzero_ps(); N]; T];
         for part in 0..if HALVES { 2 } else { 1 } {
             let pairs = if HALVES { PAIRS / 2 * part..PAIRS / 2 * (part + 1) } else { 0..PAIRS };
